@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::filter::{FilterExt, Targets, filter_fn};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -34,9 +34,9 @@ pub fn are_written() -> bool {
 }
 
 /// A filter as `RUST_LOG` writes it; `None` if it is empty.
-fn filter(asked: &OsStr) -> Result<Option<EnvFilter>, String> {
+fn filter(asked: &OsStr) -> Result<Option<Targets>, String> {
     let asked = asked.to_str().ok_or("it is not UTF-8")?;
-    let parsed = (!asked.trim().is_empty()).then(|| EnvFilter::builder().parse(asked));
+    let parsed = (!asked.trim().is_empty()).then(|| asked.parse::<Targets>());
     parsed.transpose().map_err(|e| e.to_string())
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_that_of_env_filter_and_nothing_is_none() {
+    fn a_filter_names_targets_and_levels_and_nothing_is_none() {
         assert!(filter(OsStr::new(" ")).unwrap().is_none());
         assert!(filter(OsStr::new("autotune::rig=debug,warn")).unwrap().is_some());
         assert!(filter(OsStr::new("autotune=loud")).is_err());

@@ -3,44 +3,42 @@
 //! The folders of `src/` are the rooms of the map in `docs/development.md`. Data flows one way: settings -> tune -> (search asks, the rig answers,
 //! verdict judges, journal remembers) -> report.
 
-pub mod access;
-mod body;
 pub mod calibration;
 pub mod cli;
-pub mod clock;
 pub mod cluster;
 mod colour;
 pub mod commands;
 mod diagnostics;
 mod digest;
-pub mod engine;
 pub mod export;
 pub mod journal;
-mod live_file;
-pub mod load;
-mod printable;
 mod private;
-pub mod problems;
 pub mod progress;
 pub mod proposal;
+#[cfg(test)]
+mod quickstart;
 pub mod rehearsal;
 pub mod report;
 pub mod rig;
 pub mod search;
-pub mod serving;
-pub mod settings;
-pub mod sim_engine;
-pub mod space;
 pub mod supervise;
 pub mod token;
 pub mod tune;
 pub mod verdict;
-pub mod workload;
 
 // Crates of `crates/`, by the names that the modules above use.
+pub use autotune_clock as clock;
+use autotune_http::body;
+pub use autotune_http::{access, serving};
+pub use autotune_load as load;
+use autotune_load::endpoints;
 #[cfg(test)]
 use autotune_numerics::repeatable;
 pub use autotune_numerics::{bisection, parallel};
 use autotune_numerics::{linear, overlap, simplex, spread};
+use autotune_plan::printable;
+pub use autotune_plan::{engine, problems, settings, space};
 pub use autotune_records::{quantiles, units};
+pub use autotune_sim_engine as sim_engine;
 pub use autotune_twin as twin;
+pub use autotune_workload as workload;

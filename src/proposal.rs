@@ -5,8 +5,8 @@
 use std::fmt::Write;
 
 use crate::engine::effective::Effective;
+use crate::engine::programs::{basename, engine_in, is_image, of_image};
 use crate::export::flags::is_placeholder;
-use crate::export::known::{basename, engine_in, is_image, of_image};
 use crate::export::shapes::Engine;
 use crate::settings::{OUR_FLAGS, flag_name, holds_secret, redact_words, refuses, serves_for_others};
 use crate::space::Value;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::api::{Cluster, ClusterError};
 use super::borrow::CORE;
 use super::target::{Target, Which, has_ended};
-use crate::engine::requests_answered;
+use crate::endpoints::requests_answered;
 
 /// By this label the operator of Dynamo tells the components of a graph apart: one is varied, and others have the engines.
 const COMPONENT: &str = "nvidia.com/dynamo-component";

@@ -1,13 +1,13 @@
 //! What a manifest starts, for whoever writes a space file from it.
 
 use super::arguments::keys::Keys;
-use super::engine::Engine;
 use super::flags::{Flags, is_placeholder};
 use super::known::model_of;
 use super::locate::Located;
 use super::source::{Document, Source};
 use super::write::{IntendedFlags, choose, found, nothing_found, read, text_that_starts};
 use super::yaml::Node;
+use crate::engine::programs::Engine;
 use crate::problems::{Problem, Problems};
 
 /// An engine of a manifest.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::engine::Engine;
+use crate::engine::programs::Engine;
 use crate::engine::{Dialect, dialect, is_left_out, spelt, variable};
 use crate::settings::EngineKind;
 use crate::space::{Value, plain_name};

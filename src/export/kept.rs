@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::arguments::line::{Home, Kept, Reads};
-use super::known::{SPEAK, Start, basename, mentions};
+use super::known::{Start, mentions};
 use super::shell_lexer::{Command, Word, assigned, split};
 use super::text::Layer;
+use crate::engine::programs::{SPEAK, basename};
 
 /// Why what a variable holds cannot be edited there, and the place in the innermost script.
 pub type NotKept = (Range<usize>, String);

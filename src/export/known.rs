@@ -1,40 +1,12 @@
-//! What starts an engine: programs, Python modules, images, and the variables that a known preset expands.
+//! What starts an engine in a script, and the variables that a known preset expands.
 
-use super::engine::Engine;
 use super::flags::is_placeholder;
 use super::shell_lexer::{Command, commands};
 use super::text::Layer;
+use crate::engine::programs::{Engine, basename, engine_in};
 
 /// Shells whose option `-c` takes a script.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
-
-/// Python modules that `python -m` runs as a server.
-const MODULES: [(&str, Engine); 8] = [
-    // vllm/entrypoints/openai/api_server.py and vllm/entrypoints/api_server.py.
-    ("vllm.entrypoints.openai.api_server", Engine::Vllm),
-    ("vllm.entrypoints.api_server", Engine::Vllm),
-    // Dynamo's workers: components/src/dynamo/{vllm,sglang,trtllm}.
-    ("dynamo.vllm", Engine::Vllm),
-    ("dynamo.sglang", Engine::Sglang),
-    ("dynamo.trtllm", Engine::TensorRtLlm),
-    // KServe's python/huggingfaceserver, whose default backend is vLLM.
-    ("huggingfaceserver", Engine::Vllm),
-    ("sglang.launch_server", Engine::Sglang),
-    ("tensorrt_llm.commands.serve", Engine::TensorRtLlm),
-];
-
-/// Images by the last part of their name, and whether their entry point serves with the arguments of the container.
-const IMAGES: [(&str, Engine, bool); 7] = [
-    // vLLM's docker/Dockerfile and docker/Dockerfile.cpu: the entry point is `vllm serve`.
-    ("vllm-openai", Engine::Vllm, true),
-    ("vllm-cpu", Engine::Vllm, true),
-    ("vllm", Engine::Vllm, true),
-    // Dynamo's container/: a shell is the entry point.
-    ("vllm-runtime", Engine::Vllm, false),
-    ("sglang-runtime", Engine::Sglang, false),
-    ("tensorrtllm-runtime", Engine::TensorRtLlm, false),
-    ("sglang", Engine::Sglang, false),
-];
 
 /// The variable that KServe's preset puts behind `vllm serve`: config/llmisvcconfig/config-llm-template.yaml and its siblings. The preset of
 /// KServe 0.16 has none.
@@ -137,68 +109,6 @@ pub fn awaits_script(words: &[&str]) -> Option<usize> {
     takes_script.then_some(at)
 }
 
-pub fn basename(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-/// Programs that only speak of what stands behind them.
-pub const SPEAK: [&str; 4] = ["echo", "printf", "pkill", "pgrep"];
-
-/// The engine that words start, and the first word that may be an argument; not where they only speak of it.
-pub fn engine_in(words: &[&str]) -> Option<(Engine, usize)> {
-    let (engine, first) = engine_at(words)?;
-    let speaks = words.iter().take(first).any(|word| SPEAK.contains(&basename(word)) || word.ends_with(':'));
-    (!speaks).then_some((engine, first))
-}
-
-pub fn engine_at(words: &[&str]) -> Option<(Engine, usize)> {
-    words.iter().enumerate().find_map(|(i, word)| {
-        let engine = match (basename(word), words.get(i + 1).copied().unwrap_or_default()) {
-            ("vllm", "serve") | ("autotune", "sim-engine") => Engine::Vllm,
-            ("sglang", "serve") => Engine::Sglang,
-            ("-m", "vllm.entrypoints.cli.main") if words.get(i + 2) == Some(&"serve") => {
-                return Some((Engine::Vllm, i + 3));
-            }
-            ("-m", module) => MODULES.iter().find(|(name, _)| *name == module)?.1,
-            ("trtllm-serve", _) => return Some((Engine::TensorRtLlm, i + 1)),
-            ("docker" | "podman" | "nerdctl", "run") => return in_container(words, i + 2),
-            _ => return None,
-        };
-        Some((engine, i + 2))
-    })
-}
-
-/// The engine that `docker run` starts: the words behind the image are the container's, and go to its entry point.
-fn in_container(words: &[&str], options: usize) -> Option<(Engine, usize)> {
-    let (at, (_, engine, serves)) = words
-        .iter()
-        .enumerate()
-        .skip(options)
-        .find_map(|(at, word)| Some((at, image_row(word).filter(|_| is_image(word))?)))?;
-    let behind = &words[at + 1..];
-    let another = words[options.min(at)..at].iter().any(|word| word.starts_with("--entrypoint"));
-    if let Some((engine, first)) = engine_at(behind) {
-        return Some((engine, at + 1 + first));
-    }
-    (*serves && !another).then_some((*engine, at + 1))
-}
-
-/// Whether a word names an image with its repository, and no folder: values of options such as `--name vllm` stand before the image.
-pub fn is_image(word: &str) -> bool {
-    word.contains('/') && !word.contains(":/") && !word.starts_with(['/', '.', '$'])
-}
-
-fn image_row(image: &str) -> Option<&'static (&'static str, Engine, bool)> {
-    let name = basename(image.split('@').next()?);
-    let name = name.split(':').next().unwrap_or(name);
-    IMAGES.iter().find(|(known, ..)| *known == name && !image.starts_with('-'))
-}
-
-/// The engine that an image's name says is in it.
-pub fn of_image(image: &str) -> Option<Engine> {
-    image_row(image).map(|(_, engine, _)| *engine)
-}
-
 /// The value of a flag among words, wherever it stands: `--flag value` or `--flag=value`, underscores for dashes; the last one.
 pub fn value_of<'w>(words: &'w [String], flag: &str) -> Option<&'w str> {
     let named = |word: &str| word.strip_prefix("--").map(|w| w.replace('_', "-"));
@@ -238,32 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_known_by_what_starts_them() {
-        let found = |line: &str| engine_in(&line.split(' ').collect::<Vec<_>>());
-        assert_eq!(found("exec /usr/bin/vllm serve m"), Some((Engine::Vllm, 3)));
-        assert_eq!(found("python3 -m dynamo.trtllm --x"), Some((Engine::TensorRtLlm, 3)));
-        assert_eq!(found("python -m vllm.entrypoints.openai.api_server --x"), Some((Engine::Vllm, 3)));
-        assert_eq!(found("python3 -m sglang.launch_server --x"), Some((Engine::Sglang, 3)));
-        assert_eq!(found("trtllm-serve m"), Some((Engine::TensorRtLlm, 1)));
-        assert_eq!(found("trtllm-serve"), Some((Engine::TensorRtLlm, 1)));
-        assert_eq!(found("python -m vllm.entrypoints.openai.run_batch --x"), None);
-        assert_eq!(found("command: vllm serve m"), None);
-        assert_eq!(found("vllm bench serve"), None);
-        assert_eq!(found("echo now vllm serve m"), None);
-        let run = "docker run --gpus all -p 8000:8000 docker.io/vllm/vllm-openai:v0.24.0 --model m";
-        assert_eq!(found(run), Some((Engine::Vllm, 7)));
-        assert_eq!(found(&run.replace("--gpus", "--entrypoint")), None);
-        assert_eq!(
-            found("podman run nvcr.io/nvidia/ai-dynamo/vllm-runtime:1 python3 -m dynamo.vllm"),
-            Some((Engine::Vllm, 6))
-        );
-        assert_eq!(found("docker run nvcr.io/nvidia/ai-dynamo/vllm-runtime:1"), None);
+    fn a_script_stands_behind_the_options_of_a_shell() {
         assert_eq!(script_of(&["bash", "-lc", "--", "x"]), Some(3));
         assert_eq!(script_of(&["bash", "-eo", "pipefail", "-c", "x"]), Some(4));
         assert_eq!(script_of(&["bash", "--norc", "-O", "extglob", "+x", "-c", "x"]), Some(6));
         assert_eq!(script_of(&["/bin/sh", "/run.sh", "-c"]), None);
         assert_eq!((script_of(&["bash", "-c"]), awaits_script(&["bash", "-c"])), (None, Some(2)));
-        assert_eq!(of_image("vllm/vllm-openai:v0.24.0"), Some(Engine::Vllm));
-        assert_eq!(of_image("lmcache/vllm-router:v1"), None);
     }
 }

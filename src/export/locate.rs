@@ -6,12 +6,10 @@ use super::arguments::Arguments;
 use super::arguments::line::Line;
 use super::arguments::list::List;
 use super::arguments::variable::NewVariable;
-use super::engine::Engine;
 use super::flags::Flags;
 use super::kept::{Wanted, environment, is_plain, kept, splits};
 use super::known::{
-    awaits_script, basename, engine_at, engine_in, engine_of_script, mentions, of_image, runs_another_program,
-    script_of, starts, texts_of, value_of,
+    awaits_script, engine_of_script, mentions, runs_another_program, script_of, starts, texts_of, value_of,
 };
 use super::shapes::ArgumentLocation;
 use super::shell_lexer::{Command, assigned, commands, split};
@@ -19,6 +17,7 @@ use super::source::{Document, Format};
 use super::text::Layer;
 use super::yaml::{Meaning, Node, Path};
 use crate::engine::VLLM_FLAGS;
+use crate::engine::programs::{Engine, basename, engine_at, engine_in, of_image};
 use crate::problems::Problem;
 
 /// An engine in a manifest.

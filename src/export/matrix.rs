@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::engine::Engine;
 use super::flags::{Flags, Setting};
 use super::shapes::SHAPES;
 use super::write::{IntendedFlags, export};
 use crate::engine::dialect;
+use crate::engine::programs::Engine;
 use crate::settings::EngineKind;
 use crate::space::Value;
 

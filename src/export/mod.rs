@@ -7,7 +7,6 @@
 pub mod arguments;
 pub mod contradictions;
 pub mod deployed;
-pub mod engine;
 pub mod flags;
 pub mod forms;
 mod hints;

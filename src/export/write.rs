@@ -2,7 +2,6 @@
 
 use super::arguments::keys::{self, KeyOf};
 use super::arguments::{Arguments, Written};
-use super::engine::Engine;
 use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
 use super::hints::{not_found, paste};
 use super::locate::{Located, locate, point_to};
@@ -15,6 +14,7 @@ use super::text::{Edit, splice};
 use super::trtllm::{self, Place, Placed};
 use super::variables;
 use super::yaml::{Meaning, Node, Path, Style, meaning};
+use crate::engine::programs::Engine;
 use crate::engine::{is_left_out, variable};
 use crate::problems::{Problem, Problems, list};
 

@@ -191,7 +191,7 @@ mod tests {
             autotune: "0.1.0".into(),
             space_file: "x.toml".into(),
             seed: 1,
-            plan: crate::settings::quickstart(&[]),
+            plan: crate::quickstart::quickstart(&[]),
             workload_digest,
             workers: 1,
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::diagnosis::Cause;
 use crate::journal::Record;
 use crate::progress::Silent;
-use crate::settings::quickstart as plan;
+use crate::quickstart::quickstart as plan;
 use crate::twin::Noise;
 
 /// Six points, and probes so short that a session takes a moment also without optimisation.

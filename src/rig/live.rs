@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::engine::live::{LIVE_FILE, LIVE_MODULE, LIVE_MODULE_NAME, LIVE_SCHEDULER, LiveLimits};
-use crate::live_file::{ANSWER, LiveWords, WORDS};
+use crate::engine::live_file::{ANSWER, LiveWords, WORDS};
 use crate::private::{create_file, create_folder};
 
 /// The file, and the folder with the module that reads it.

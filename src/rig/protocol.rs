@@ -203,8 +203,8 @@ pub(super) mod as_file {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quickstart::quickstart;
     use crate::rig::BURST_RATE;
-    use crate::settings::quickstart;
     use crate::space::Parameter;
     use crate::units::Rate;
     use crate::verdict::Window;

@@ -12,12 +12,12 @@ use super::speculation::rarely_accepts;
 use super::{CacheUse, EngineProcess, Failure, Measured, Node, ProbeAsk, Ready, Rig, RigError, Server, Spawned, Trial};
 use crate::access::Access;
 use crate::clock;
+use crate::endpoints::Endpoints;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
 use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
 use crate::engine::{
-    Endpoints, api_key, command_line, devices, dialect, environment, frontend, is_left_out, is_parallel_size, telling,
-    variable,
+    api_key, command_line, devices, dialect, environment, frontend, is_left_out, is_parallel_size, telling, variable,
 };
 use crate::load::{Client, Cut, Schedule, Target};
 use crate::private::create_folder;

@@ -7,7 +7,7 @@ use tracing::debug;
 
 use super::telemetry::Telemetry;
 use crate::clock;
-use crate::engine::Endpoints;
+use crate::endpoints::Endpoints;
 use crate::engine::telemetry::EngineSample;
 use crate::load::{Client, Driven, RequestRecord, Schedule, Target, ToTheEnd, Unanswered, Watch, drive};
 use crate::quantiles::median;
@@ -270,7 +270,7 @@ fn sign_of_life(endpoint: Endpoint) -> Prompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::quickstart;
+    use crate::quickstart::quickstart;
 
     #[test]
     fn what_is_missing_of_an_answer_comes_as_fast_as_the_tokens_of_the_fastest() {

@@ -205,7 +205,8 @@ fn memory_values(plan: &Plan) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{parse, quickstart};
+    use crate::quickstart::quickstart;
+    use crate::settings::parse;
     use std::time::Duration;
 
     #[test]

@@ -26,8 +26,8 @@ use tracing::debug;
 
 use super::arguments::keys::Keys;
 use super::arguments::variable::VariableLocation;
-pub use super::engine::Engine;
 use super::yaml::{Node, Path};
+pub use crate::engine::programs::Engine;
 
 pub struct Shape {
     /// Its name, as a person says it.

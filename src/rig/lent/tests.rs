@@ -9,11 +9,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::*;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
 use crate::load::{read_records, write_records};
+use crate::quickstart::quickstart;
 use crate::rig::protocol::JobMark;
 use crate::rig::{
     Address, Failure, Measured, ProbeAsk, Ready, RemoteRig, RigError, SimulatedRig, Spawned, Trial, Worker, WorkerError,
 };
-use crate::settings::{Plan, quickstart};
+use crate::settings::Plan;
 use crate::space::{Point, Value};
 use crate::twin::Profile;
 use crate::units::Rate;

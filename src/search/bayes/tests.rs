@@ -2,7 +2,7 @@
 
 use super::super::tests::known::{Known, observation, point};
 use super::*;
-use crate::settings::quickstart;
+use crate::quickstart::quickstart;
 
 /// The limit of each point in requests per second.
 fn limit(seqs: f64) -> f64 {

@@ -5,7 +5,8 @@ mod outcomes;
 
 use self::known::Known;
 use super::*;
-use crate::settings::{StrategyKind, quickstart};
+use crate::quickstart::quickstart;
+use crate::settings::StrategyKind;
 use crate::space::{Parameter, Space, Value};
 
 /// The engine: what points keep, and which of them fail.

@@ -322,7 +322,7 @@ impl Expectation for Predictor<'_> {
 mod tests {
     use super::super::sample_sizes::SampleSizes;
     use super::*;
-    use crate::settings::quickstart;
+    use crate::quickstart::quickstart;
     use crate::space::Value;
     use crate::twin::Profile;
     use crate::verdict::fixtures;

@@ -192,7 +192,7 @@ impl ServeObserver for CollapseCounter {
 mod tests {
     use super::super::super::sample_sizes::SampleSizes;
     use super::*;
-    use crate::settings::quickstart;
+    use crate::quickstart::quickstart;
     use crate::twin::{Bounds, Profile};
     use crate::workload::Material;
 

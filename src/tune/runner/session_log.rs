@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_did_not_tell_its_version_is_not_another_engine() {
-        let plan = crate::settings::quickstart(&[]);
+        let plan = crate::quickstart::quickstart(&[]);
         let journal = crate::journal::read(include_bytes!("../../../tests/data/h200-turns/journal.jsonl")).unwrap();
         let with = |version: Option<&str>| {
             let mut ready = journal.entries.iter().find_map(Entry::ready).unwrap().clone();

@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_end_fails_a_rate_where_no_promise_is_about_waiting() {
-        let mut plan = crate::settings::quickstart(&[]);
+        let mut plan = crate::quickstart::quickstart(&[]);
         let served = |waits: f64| {
             let answer =
                 |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };

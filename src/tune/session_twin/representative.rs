@@ -106,7 +106,7 @@ fn distance(window: &[f64], long: &[f64], promises: &[Limit]) -> f64 {
 mod tests {
     use super::super::super::sample_sizes::SampleSizes;
     use super::*;
-    use crate::settings::quickstart;
+    use crate::quickstart::quickstart;
     use crate::twin::{Bounds, Profile};
     use crate::verdict::{Slack, Window, fixtures};
     use crate::workload::Material;

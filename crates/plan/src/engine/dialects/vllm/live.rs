@@ -1,0 +1,196 @@
+//! Limits that a running vLLM takes anew, so that one launch serves many points.
+//!
+//! vLLM has no way to change them, but it lets its scheduler be replaced. `live_scheduler.py` is vLLM's own scheduler with limits that are
+//! read from a file before each step. Launched at the largest limits of the space it then serves any smaller ones, and decides step by step
+//! what an engine launched with these would: seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
+//! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
+//! the sizes of CUDA graphs, which are those of the largest. A best point other than the defaults is launched plainly for its proof, unless its own
+//! limits are the largest.
+
+use super::super::super::diagnosis::{Cause, Diagnosis};
+use super::super::is_of_frontend;
+use crate::settings::Plan;
+use crate::space::{Point, Value};
+
+/// The module that a live engine loads.
+pub const LIVE_MODULE: &str = include_str!("live_scheduler.py");
+/// What the module is called.
+pub const LIVE_MODULE_NAME: &str = "autotune_live";
+/// What `--scheduler-cls` names for it.
+pub const LIVE_SCHEDULER: &str = "autotune_live.Scheduler";
+/// The variable with the path of the file of limits.
+pub const LIVE_FILE: &str = "AUTOTUNE_LIVE_LIMITS";
+
+const SEQUENCES: &str = "max-num-seqs";
+/// The budget of tokens.
+const TOKENS: &str = "max-num-batched-tokens";
+
+/// Arguments with which the scheduler is another one, or limits also bound something that is fixed at the launch.
+const STAY: [&str; 6] = [
+    "scheduler-cls",
+    "speculative",
+    "data-parallel",
+    "pipeline-parallel",
+    "enable-expert-parallel",
+    "no-enable-chunked-prefill",
+];
+
+/// Limits of a step: sequences and tokens; `None` if the point leaves them to the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveLimits {
+    /// At most so many sequences run.
+    pub sequences: Option<i64>,
+    /// At most so many tokens are scheduled in a step.
+    pub tokens: Option<i64>,
+}
+
+impl LiveLimits {
+    pub fn of(point: &Point) -> Self {
+        let limit = |name| match point.get(name) {
+            Some(Value::Int(limit)) => Some(*limit),
+            _ => None,
+        };
+        Self { sequences: limit(SEQUENCES), tokens: limit(TOKENS) }
+    }
+
+    /// By the parameters that have them.
+    pub fn named(self) -> impl Iterator<Item = (&'static str, i64)> {
+        [(SEQUENCES, self.sequences), (TOKENS, self.tokens)]
+            .into_iter()
+            .filter_map(|(name, limit)| Some((name, limit?)))
+    }
+}
+
+/// The point to launch an engine with that shall later take the limits of others: this one, with limits as large as the space has them, or as it
+/// stands where a limit is left to the engine, which then tells its own. `None` if no limit is tuned, or the engine's arguments make it another
+/// one.
+///
+/// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
+/// launches with more memory follow. Larger limits leave less room for the KV cache: a 70B model on an H200 has 166,368 tokens with the largest
+/// limits of the space, and 182,272 with the defaults. That lowers the limit of the defaults by 4 % (by a twin of `results/h200-70b-search-eighth`).
+pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
+    if plan.engine.graph.is_some() {
+        // A frontend is started anew for any arguments of its own, beside workers that stay.
+        let mut tuned = plan.space.parameters.iter().filter(|p| p.values.len() > 1);
+        return tuned.all(|p| is_of_frontend(&p.name)).then(|| point.clone());
+    }
+    let stays =
+        |word: &String| STAY.iter().any(|stay| word.trim_start_matches('-').replace('_', "-").starts_with(stay));
+    let words = || plan.engine.command.iter().chain(&plan.engine.args);
+    if !plan.engine.live || words().any(stays) || point.0.keys().any(stays) {
+        return None;
+    }
+    let tuned = plan.space.parameters.iter().filter(|p| is_limit(&p.name));
+    let is_choice = tuned.clone().any(|p| p.values.len() > 1);
+    if tuned.clone().any(|p| point.get(&p.name).is_none()) {
+        return is_choice.then(|| point.clone());
+    }
+    if *point == plan.space.baseline() && plan.tuned_memory().is_some() {
+        return (is_choice && serves(point, point)).then(|| point.clone());
+    }
+    let mut widest = point.clone();
+    for parameter in tuned.clone() {
+        let (Some(Value::Int(_)), Some(largest @ Value::Int(_))) =
+            (point.get(&parameter.name), parameter.values.last())
+        else {
+            return None;
+        };
+        widest = widest.with(&parameter.name, largest.clone());
+    }
+    let widest = if plan.space.admits(&widest) { widest } else { point.clone() };
+    (is_choice && serves(&widest, point)).then_some(widest)
+}
+
+/// Whether an engine that was launched with the values of `widest` serves those of `point` by changing its limits.
+pub fn serves(widest: &Point, point: &Point) -> bool {
+    let fits = |(name, value): (&String, &Value)| match (widest.get(name), value) {
+        (Some(Value::Int(most)), Value::Int(limit)) if is_limit(name) => limit <= most,
+        (Some(_), _) if is_of_frontend(name) => true,
+        (Some(same), value) => same.same(value),
+        (None, _) => false,
+    };
+    let LiveLimits { sequences, tokens } = LiveLimits::of(point);
+    // vLLM refuses to start with a budget that is smaller than the cap.
+    let starts = sequences.zip(tokens).is_none_or(|(sequences, tokens)| tokens >= sequences);
+    starts && widest.0.len() == point.0.len() && point.0.iter().all(fits)
+}
+
+/// Whether a point may start plainly whose engine failed at its start with the values of `widest`, and the class of live limits. What else
+/// keeps an engine from starting does so either way.
+pub fn may_start_plainly(failure: &Diagnosis, widest: &Point, point: &Point) -> bool {
+    let is_memory = [Cause::OutOfMemory, Cause::KvCacheTooSmall].contains(&failure.cause);
+    let elsewhere = [Cause::Timeout, Cause::Environment, Cause::PortTaken, Cause::ModelMissing];
+    if is_memory { widest != point } else { !elsewhere.contains(&failure.cause) }
+}
+
+/// Whether an engine that runs may take other values of this parameter.
+pub fn alters(name: &str) -> bool {
+    is_limit(name) || is_of_frontend(name)
+}
+
+fn is_limit(name: &str) -> bool {
+    [SEQUENCES, TOKENS].contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::diagnosis::Consequence;
+    use crate::settings::parse;
+
+    fn plan(more: &str) -> Plan {
+        let text =
+            include_str!("../../../../../../search-spaces/phase1.toml").replace("args = [", &format!("args = [{more}"));
+        parse("phase1.toml", &text).unwrap()
+    }
+
+    fn point(share: f64, sequences: i64, tokens: i64) -> Point {
+        let point = Point::default().with("gpu-memory-utilization", Value::Real(share));
+        point.with(SEQUENCES, Value::Int(sequences)).with(TOKENS, Value::Int(tokens))
+    }
+
+    #[test]
+    fn one_engine_serves_all_that_asks_for_less_of_the_limits() {
+        let widest = widest(&plan(""), &point(0.9, 64, 2048)).unwrap();
+        assert_eq!(widest, point(0.9, 1024, 32768));
+        assert!(serves(&widest, &point(0.9, 32, 2048)) && serves(&widest, &widest));
+        assert!(!serves(&widest, &point(0.92, 32, 2048)), "the KV cache is sized at the launch");
+        assert!(!serves(&widest, &point(0.9, 1024, 512)), "vLLM refuses a budget below the cap");
+        assert!(!serves(&point(0.9, 32, 2048), &point(0.9, 64, 2048)));
+        assert!(!serves(&widest, &Point::default().with(SEQUENCES, Value::Int(32))));
+    }
+
+    #[test]
+    fn the_defaults_are_launched_as_they_are_and_take_smaller_limits() {
+        let (plan, defaults) = (plan(""), point(0.9, 1024, 8192));
+        assert_eq!(plan.space.baseline(), defaults);
+        let launched = widest(&plan, &defaults).unwrap();
+        assert_eq!(launched, defaults);
+        assert!(serves(&launched, &point(0.9, 64, 2048)) && !serves(&launched, &point(0.9, 1024, 16384)));
+    }
+
+    #[test]
+    fn memory_that_does_not_suffice_for_a_point_itself_is_no_fault_of_the_class() {
+        let failed = |cause| Diagnosis { cause, line: None, says: String::new(), consequence: Consequence::PointOnly };
+        let (wide, narrow) = (point(0.9, 1024, 8192), point(0.9, 64, 8192));
+        assert!(may_start_plainly(&failed(Cause::OutOfMemory), &wide, &narrow));
+        assert!(!may_start_plainly(&failed(Cause::OutOfMemory), &wide, &wide));
+        assert!(may_start_plainly(&failed(Cause::Crashed), &wide, &wide), "the class may not load");
+        assert!(!may_start_plainly(&failed(Cause::Timeout), &wide, &narrow));
+    }
+
+    #[test]
+    fn engines_whose_limits_bind_more_than_the_scheduler_stay_as_they_are() {
+        let asked = point(0.9, 64, 2048);
+        for stay in ["--speculative-config", "--data-parallel-size=2", "--scheduler_cls", "--enable-expert-parallel"] {
+            assert_eq!(widest(&plan(&format!("\"{stay}\", ")), &asked), None, "{stay}");
+        }
+        let chosen = Point::default();
+        assert_eq!(widest(&plan(""), &chosen), Some(chosen), "what the engine chooses bounds what it takes later");
+        assert_eq!(
+            widest(&plan(""), &point(0.9, 1024, 512)),
+            None,
+            "what the engine refuses, it is asked to start with"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! What a run is asked to do: the space file, read and checked, and what is known of each engine.
+//!
+//! Pure: text in, plans and answers out. Nothing here opens a socket, starts a process or asks the time.
+
+pub mod engine;
+pub mod printable;
+pub mod problems;
+pub mod settings;
+pub mod space;
