@@ -141,6 +141,9 @@ pub struct EngineProcess {
     pub altered: bool,
     /// The values that it was launched with, where it takes any smaller limits while it runs.
     pub widest: Option<Point>,
+    /// The tokens of its largest step that has a CUDA graph, where another launch may have fewer ([`live::largest_graph`](crate::engine::live::largest_graph)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graph: Option<i64>,
     /// Why it cannot, where that was tried.
     #[serde(alias = "stays")]
     pub live_unsupported_reason: Option<String>,

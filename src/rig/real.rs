@@ -15,7 +15,7 @@ use crate::clock;
 use crate::endpoints::Endpoints;
 use crate::engine::diagnosis::{Cause, Consequence, Diagnosis, Exit, diagnose, request_refused};
 use crate::engine::effective::Effective;
-use crate::engine::live::{LiveLimits, may_start_plainly, serves, widest};
+use crate::engine::live::{LiveLimits, largest_graph, may_start_plainly, serves, widest};
 use crate::engine::{
     api_key, command_line, devices, dialect, environment, frontend, is_left_out, is_parallel_size, telling, variable,
 };
@@ -66,6 +66,8 @@ pub struct RealRig {
     looked: bool,
     /// Why engines cannot alter their limits, once one was found unable to.
     live_unsupported_reason: Option<String>,
+    /// The tokens of the largest step that had a CUDA graph on an engine that takes other limits.
+    graph: Option<i64>,
     /// The switches with which engines are asked to tell more of themselves, without those that one did not know.
     telling: Vec<&'static str>,
     /// Whether its point drafts tokens in another way than the defaults do, which are measured whatever they draft.
@@ -94,6 +96,7 @@ struct Live {
     on: u32,
     /// The values that it was launched with.
     widest: Point,
+    graph: Option<i64>,
     change: Change,
 }
 
@@ -127,6 +130,7 @@ impl RealRig {
             devices: None,
             looked: false,
             live_unsupported_reason: None,
+            graph: None,
             telling,
             drafts_by_choice: false,
             running: None,
@@ -248,6 +252,7 @@ impl RealRig {
         let effective = running.endpoints.effective(&running.child.output().text()).await.without(&self.secrets);
         let space = &self.plan.space;
         let widest = running.live.as_ref().map(|live| effective.complete(space, live.widest.clone()));
+        let graph = widest.as_ref().and_then(|_| largest_graph(&self.plan, &effective));
         let ready = Ready {
             took: begun.elapsed().into(),
             effective: if widest.is_some() { with_limits(effective, point) } else { effective },
@@ -260,6 +265,7 @@ impl RealRig {
             process: EngineProcess {
                 altered: false,
                 widest,
+                graph,
                 live_unsupported_reason: self.live_unsupported_reason.clone().filter(|_| trial.on.is_some()),
             },
             node: self.place.node.clone(),
@@ -269,7 +275,7 @@ impl RealRig {
                 .live
                 .iter_mut()
                 .zip(&ready.process.widest)
-                .for_each(|(live, widest)| live.widest.clone_from(widest));
+                .for_each(|(live, widest)| (live.widest, live.graph) = (widest.clone(), graph));
             running.serving = Some((server, ready.clone()));
         }
         Ok(ready)
@@ -282,7 +288,7 @@ impl RealRig {
         else {
             return None;
         };
-        if trial.on != Some(live.on) || !serves(&live.widest, point) {
+        if trial.on != Some(live.on) || !serves(&live.widest, live.graph, point) {
             return None;
         }
         let altered = async {
@@ -316,6 +322,24 @@ impl RealRig {
         Some(Ready { effective, process, warmed, warm_up: None, ..launched.clone() })
     }
 
+    /// Starts an engine with the arguments of a wider point whose limits it then lowers. The first such engine tells its CUDA graphs. If a launch of
+    /// the point itself has fewer, an engine is started with its own cap on sequences.
+    async fn launch_wide(
+        &mut self,
+        trial: Trial,
+        point: &Point,
+        (on, wide): (u32, Point),
+        spawned: &mut (dyn FnMut(&Spawned) + Send),
+    ) -> Result<Ready, RigError> {
+        let ready = self.launch_one(trial, point, Some((on, wide.clone())), spawned).await?;
+        self.graph = self.graph.max(ready.process.graph);
+        let narrow = widest(&self.plan, self.graph, point).filter(|narrow| *narrow != wide);
+        let Some(narrow) = narrow else { return Ok(ready) };
+        debug!(trial = trial.number, %narrow, "a launch of the point has fewer CUDA graphs");
+        self.stop().await?;
+        self.launch_one(trial, point, Some((on, narrow)), spawned).await
+    }
+
     /// Starts an engine with the point's arguments, or with those of a wider one whose limits it then lowers.
     async fn launch_one(
         &mut self,
@@ -340,7 +364,7 @@ impl RealRig {
                 let path = folder.canonicalize().map_err(failed)?.join("frontend");
                 let at = command.iter().position(|word| word == "--").unwrap_or(command.len());
                 command.splice(at..at, ["--change".to_owned(), path.display().to_string()]);
-                Some(Live { on, widest, change: Change::Frontend(FrontendFile::of(path)) })
+                Some(Live { on, widest, graph: None, change: Change::Frontend(FrontendFile::of(path)) })
             }
             Some((on, widest)) => {
                 let mut file = LiveFile::create(&folder.join("live")).map_err(failed)?;
@@ -349,7 +373,7 @@ impl RealRig {
                 command.extend(file.arguments());
                 let python_path = env.get("PYTHONPATH").or(self.place.python_path.as_ref()).cloned();
                 env.extend(file.environment(python_path.as_deref()));
-                Some(Live { on, widest, change: Change::Limits(file) })
+                Some(Live { on, widest, graph: None, change: Change::Limits(file) })
             }
             None => None,
         };
@@ -548,9 +572,9 @@ impl Rig for RealRig {
         let live = trial
             .on
             .filter(|_| self.live_unsupported_reason.is_none())
-            .and_then(|on| Some((on, widest(&self.plan, point)?)));
+            .and_then(|on| Some((on, widest(&self.plan, self.graph, point)?)));
         if let Some((on, widest)) = live {
-            match self.launch_one(trial, point, Some((on, widest.clone())), spawned).await {
+            match self.launch_wide(trial, point, (on, widest.clone()), spawned).await {
                 Err(RigError::Engine(failure))
                     if self.plan.engine.graph.is_none() && may_start_plainly(&failure.diagnosis, &widest, point) =>
                 {

@@ -184,7 +184,7 @@ pub fn forecast(plan: &Plan) -> Cost {
 /// What a whole session is expected to cost at these prices.
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let (points, of_baseline, of_a_point) = usual_counts(plan);
-    let alters_limits = widest(plan, &plan.space.baseline()).is_some();
+    let alters_limits = widest(plan, None, &plan.space.baseline()).is_some();
     // An engine that alters its limits proves the defaults, unless a choice that it cannot alter has ended it.
     let of_proofs = if alters_limits && fixed_choices(plan, true) <= 1.0 { 1.0 } else { 2.0 };
     let launches = 1.0 + launches_beside(plan, alters_limits) + of_proofs;

@@ -25,6 +25,8 @@ pub struct Current {
     pub on: u32,
     /// What its process was launched with, where it takes smaller limits.
     pub widest: Option<Point>,
+    /// The tokens of its largest step that has a CUDA graph, where another launch may have fewer.
+    pub graph: Option<i64>,
     /// Whether its engine runs; a trial that is answered from the journal has none.
     pub live: bool,
     pub probes: u32,
@@ -48,7 +50,7 @@ impl Current {
 
     /// Whether its process serves what is wanted, without another launch.
     pub fn serves(&self, wanted: &TrialRequest) -> bool {
-        let fits = |widest: &Point| !wanted.anew && serves(widest, &wanted.point);
+        let fits = |widest: &Point| !wanted.anew && serves(widest, self.graph, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 }

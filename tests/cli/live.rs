@@ -2,6 +2,7 @@
 
 use autotune::journal::{Journal, Purpose, Record};
 use autotune::rig::Ready;
+use autotune::space::Value;
 
 use crate::workbench::{BINARY, Workbench, said};
 
@@ -66,4 +67,24 @@ fn an_engine_that_does_not_take_other_limits_is_launched_for_each_point() {
         );
         bench.assert_nothing_left();
     }
+}
+
+/// As on a GPU: an engine has CUDA graphs for steps of up to twice its cap on sequences. No other cap of this space leaves as many.
+#[test]
+fn a_cap_that_leaves_fewer_cuda_graphs_is_launched_and_not_changed() {
+    let told = "Initializing a V1 LLM engine (v0.32.0) with config: compilation_config={'max_cudagraph_capture_size': $((2 * seqs))}";
+    let script = format!("[ \"$before\" = --max-num-seqs ] && {{ seqs=$a; echo \"{told}\"; }}; before=$a");
+    let bench = behind(&script);
+    let run = bench.run(&["--seed", "1"]);
+    assert!(bench.has_answered(run.status), "{}", said(&run));
+    let trials = trials(&bench.journal());
+    let tried: Vec<_> = trials.iter().filter(|(purpose, _)| !purpose.launches_plainly()).collect();
+    assert!(!tried.is_empty());
+    for (_, Ready { process, effective, .. }) in tried {
+        let launched = process.widest.as_ref().and_then(|widest| widest.get("max-num-seqs"));
+        assert_eq!(launched, effective.values.get("max-num-seqs"), "{process:?}");
+        let Some(Value::Int(sequences)) = launched else { panic!("{process:?}") };
+        assert_eq!(process.graph, Some(2 * sequences));
+    }
+    bench.assert_nothing_left();
 }

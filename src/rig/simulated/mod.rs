@@ -133,11 +133,11 @@ impl SimulatedRig {
     /// Lets the engine that runs take the limits of a point, where it can and may.
     fn alter(&mut self, trial: Trial, point: &Point) -> Result<Option<Ready>, Diagnosis> {
         let Some(Running { engine, live: Some((on, widest)), age }) = &self.running else { return Ok(None) };
-        let (Some(warmed), true) = (trial.warmed, trial.on == Some(*on) && serves(widest, point)) else {
+        let (Some(warmed), true) = (trial.warmed, trial.on == Some(*on) && serves(widest, None, point)) else {
             return Ok(None);
         };
         let engine = self.narrowed(engine, point)?;
-        let process = EngineProcess { altered: true, widest: Some(widest.clone()), live_unsupported_reason: None };
+        let process = EngineProcess { altered: true, widest: Some(widest.clone()), ..EngineProcess::default() };
         let took = self.profile.start.map_or(Seconds(0.0), |_| ALTERING);
         self.running = Some(Running { engine, live: Some((*on, widest.clone())), age: age + took.0 });
         Ok(Some(Ready { took, process, ..self.ready(&engine, warmed) }))
@@ -235,7 +235,7 @@ impl Rig for SimulatedRig {
         // The attempt is not part of the seed, so that a resumed session gets the same launch.
         let seed = |label| workload::mix(self.shared_seed, &[label, u64::from(trial.on.unwrap_or(trial.number))]);
         let launch = self.profile.noise.map_or(Launch::MEDIAN, |noise| noise.of_launch(seed(LAUNCH_NOISE)));
-        let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, point)?)));
+        let widest = trial.on.and_then(|on| Some((on, widest(&self.plan, None, point)?)));
         let mut process = EngineProcess::default();
         let mut wide = None;
         if let Some((on, widest)) = widest {

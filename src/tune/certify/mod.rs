@@ -222,7 +222,16 @@ impl<R: Rig> Context<'_, R> {
         if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {
             return Some("another probe is not expected to raise the rate".to_owned());
         }
+        if let Some(rate) = self.certified_of_defaults().filter(|rate| one.is_best() && one.certifier.failed_at(*rate))
+        {
+            return Some(format!("it cannot gain: it breaks a promise where the defaults are certified, at {rate}"));
+        }
         is_spent(one.windows, &one.judged).then(|| format!("{} probes", one.windows))
+    }
+
+    fn certified_of_defaults(&self) -> Option<Rate> {
+        let proof = self.proofs.iter().find(|proof| self.defaults.as_ref() == Some(&proof.point))?;
+        Some(proof.certifier.proof()?.rate)
     }
 
     /// Those that have not ended; the others are concluded from what was seen of them.

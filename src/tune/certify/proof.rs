@@ -136,6 +136,11 @@ impl Certifier {
         self.ceiling.is_some()
     }
 
+    /// Whether a promise was surely broken at that rate or below.
+    pub fn failed_at(&self, rate: Rate) -> bool {
+        self.failed.iter().any(|failed| failed.log_rate <= rate.0.ln())
+    }
+
     /// Sets the ceiling of the stress replay; `Above` removes it.
     pub fn bound(&mut self, ceiling: Ceiling) {
         self.ceiling = match ceiling {

@@ -114,7 +114,9 @@ impl<'a> SessionLog<'a> {
     /// Whether this trial's engine may change its limits while it runs. Arguments that will be deployed are launched plainly. So is every engine
     /// once one of them could not change its limits.
     pub fn may_alter(&self, wanted: &TrialRequest) -> bool {
-        !wanted.purpose.launches_plainly() && widest(self.plan, &wanted.point).is_some() && !self.cannot_change_live()
+        !wanted.purpose.launches_plainly()
+            && widest(self.plan, None, &wanted.point).is_some()
+            && !self.cannot_change_live()
     }
 
     /// Whether an engine could not change its limits.

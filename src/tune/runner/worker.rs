@@ -84,6 +84,7 @@ impl<R: Rig> Worker<R> {
                         purpose: *purpose,
                         on: on.filter(|_| ready.process.altered).unwrap_or(*trial),
                         widest: ready.process.widest.clone(),
+                        graph: ready.process.graph,
                         live,
                         probes: 0,
                         answer_time: ready.warmed.answer_time,

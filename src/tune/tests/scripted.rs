@@ -14,6 +14,10 @@ pub(super) trait Script: Send {
     fn start(&mut self, _trial: Trial, _point: &Point) -> Option<RigError> {
         None
     }
+    /// The point whose engine is started instead.
+    fn swapped(&mut self, _trial: Trial, point: &Point) -> Point {
+        point.clone()
+    }
     /// Why the engine of that start fails in a probe.
     fn probe(&mut self, _trial: Trial, _point: &Point) -> Option<RigError> {
         None
@@ -98,7 +102,8 @@ impl<S: Script> Rig for Scripted<S> {
         }
         self.current = Some((trial, point.clone()));
         turns(self.patience).await;
-        self.rig.launch(trial, point, spawned).await
+        let swapped = self.script.swapped(trial, point);
+        self.rig.launch(trial, &swapped, spawned).await
     }
 
     fn material(&self) -> &Material {

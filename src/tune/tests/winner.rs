@@ -1,7 +1,10 @@
 //! Which point a session proves and recommends.
 
+use super::live::alive;
 use super::*;
+use crate::rig::Trial;
 use crate::search::{Ask, Expectation, Incumbent, MakeStrategy, ProbedRate, Query, Strategy, Tell, strategy};
+use crate::space::Value;
 use crate::units::Rate;
 
 /// The plan's strategy, to which every point is as good as another within 0.4 %.
@@ -62,4 +65,33 @@ async fn the_defaults_stay_where_they_tie_with_the_winner() {
     assert!(best != defaults && proofs.contains(&best));
     let (kept, defaults, proofs) = run(true).await;
     assert!(kept == defaults && proofs.iter().all(|point| *point == defaults), "{kept}: {proofs:?}");
+}
+
+/// Engines that are launched plainly are worse than those whose limits were changed, but for that of the defaults.
+struct WorsePlainly(Point);
+
+impl Script for WorsePlainly {
+    fn swapped(&mut self, trial: Trial, point: &Point) -> Point {
+        let is_worse = trial.on.is_none() && *point != self.0;
+        if is_worse { point.with("max-num-seqs", Value::Int(1)) } else { point.clone() }
+    }
+}
+
+#[tokio::test]
+async fn a_proof_ends_where_its_point_breaks_a_promise_at_the_certified_rate_of_the_defaults() {
+    let mut plan = alive(small());
+    plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
+    plan.budget.gpu_time *= 4;
+    let Run { answer, entries, .. } = run_scripted(&plan, 3, WorsePlainly(plan.space.baseline())).await;
+    let answer = answer.unwrap();
+    let certified = answer.baseline.unwrap().certified_rate.unwrap();
+    assert!(answer.left_out.iter().any(|what| what.contains("it cannot gain")), "{:?}", answer.left_out);
+    let driven: Vec<Rate> = by_trial(&entries)
+        .filter_map(|(purpose, _, record)| match record {
+            Record::Probed { ask, .. } if purpose == Purpose::Certify && !ask.is_burst() => Some(ask.rate),
+            _ => None,
+        })
+        .collect();
+    let below = driven.iter().filter(|rate| rate.0 <= certified.0).count();
+    assert!(!driven.is_empty() && below <= 1, "{driven:?} and {certified}");
 }

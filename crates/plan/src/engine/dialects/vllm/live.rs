@@ -3,11 +3,12 @@
 //! vLLM has no way to change them, but it lets its scheduler be replaced. `live_scheduler.py` is vLLM's own scheduler with limits that are
 //! read from a file before each step. Launched at the largest limits of the space it then serves any smaller ones, and decides step by step
 //! what an engine launched with these would: seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
-//! launches differ as much. What is fixed at a launch stays: the size of the KV cache, which the largest limits make a little smaller, and
-//! the sizes of CUDA graphs, which are those of the largest. A best point other than the defaults is launched plainly for its proof, unless its own
-//! limits are the largest.
+//! launches differ as much. What is fixed at a launch stays. The KV cache has the size that the largest limits leave, which is a little smaller.
+//! CUDA graphs are those of the launch, so a point whose own launch would capture fewer is launched for itself ([`serves`]). A best point other
+//! than the defaults is launched plainly for its proof, unless its own limits are the largest.
 
 use super::super::super::diagnosis::{Cause, Diagnosis};
+use super::super::super::effective::Effective;
 use super::super::is_of_frontend;
 use crate::settings::Plan;
 use crate::space::{Point, Value};
@@ -24,6 +25,11 @@ pub const LIVE_FILE: &str = "AUTOTUNE_LIVE_LIMITS";
 const SEQUENCES: &str = "max-num-seqs";
 /// The budget of tokens.
 const TOKENS: &str = "max-num-batched-tokens";
+
+/// The flag whose value is the largest step in tokens that has a CUDA graph.
+pub(super) const LARGEST_GRAPH: &str = "max-cudagraph-capture-size";
+/// Parts of arguments that fix which CUDA graphs are captured, whatever the limits of a step.
+const FIX_GRAPHS: [&str; 4] = ["cudagraph", "cuda-graph", "compilation-config", "-O"];
 
 /// Arguments with which the scheduler is another one, or limits also bound something that is fixed at the launch.
 const STAY: [&str; 6] = [
@@ -68,7 +74,9 @@ impl LiveLimits {
 /// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
 /// launches with more memory follow. Larger limits leave less room for the KV cache: a 70B model on an H200 has 166,368 tokens with the largest
 /// limits of the space, and 182,272 with the defaults. That lowers the limit of the defaults by 4 % (by a twin of `results/h200-70b-search-eighth`).
-pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
+///
+/// `graph` is what [`largest_graph`] told of an earlier launch. With it, a cap on sequences that leaves fewer CUDA graphs is kept as it stands.
+pub fn widest(plan: &Plan, graph: Option<i64>, point: &Point) -> Option<Point> {
     if plan.engine.graph.is_some() {
         // A frontend is started anew for any arguments of its own, beside workers that stay.
         let mut tuned = plan.space.parameters.iter().filter(|p| p.values.len() > 1);
@@ -86,7 +94,7 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
         return is_choice.then(|| point.clone());
     }
     if *point == plan.space.baseline() && plan.tuned_memory().is_some() {
-        return (is_choice && serves(point, point)).then(|| point.clone());
+        return (is_choice && serves(point, None, point)).then(|| point.clone());
     }
     let mut widest = point.clone();
     for parameter in tuned.clone() {
@@ -95,14 +103,43 @@ pub fn widest(plan: &Plan, point: &Point) -> Option<Point> {
         else {
             return None;
         };
-        widest = widest.with(&parameter.name, largest.clone());
+        if parameter.name == TOKENS || has_graphs(graph, point) {
+            widest = widest.with(&parameter.name, largest.clone());
+        }
     }
     let widest = if plan.space.admits(&widest) { widest } else { point.clone() };
-    (is_choice && serves(&widest, point)).then_some(widest)
+    (is_choice && serves(&widest, None, point)).then_some(widest)
 }
 
-/// Whether an engine that was launched with the values of `widest` serves those of `point` by changing its limits.
-pub fn serves(widest: &Point, point: &Point) -> bool {
+/// The tokens of the largest step for which an engine that was launched with larger limits has a CUDA graph, by the configuration in its log.
+/// `None` if it captures none, as on a CPU, or if the arguments fix them for every point.
+pub fn largest_graph(plan: &Plan, effective: &Effective) -> Option<i64> {
+    let fixes = |word: &str| FIX_GRAPHS.iter().any(|part| word.replace('_', "-").contains(part));
+    let mut words = plan.engine.command.iter().chain(&plan.engine.args);
+    let mut tuned = plan.space.parameters.iter();
+    match effective.values.get(LARGEST_GRAPH) {
+        Some(Value::Int(tokens)) if *tokens > 0 => {
+            let fixed = words.any(|word| fixes(word)) || tuned.any(|parameter| fixes(&parameter.name));
+            (!fixed).then_some(*tokens)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a launch of this point would capture a CUDA graph for each of its steps for which an engine with graphs up to `graph` tokens has one.
+///
+/// vLLM captures them for steps of up to `min(2 * max-num-seqs, 512, max-num-batched-tokens)` tokens (`VllmConfig._set_cudagraph_sizes` of 0.24
+/// and 0.32), and larger steps run without one. An 8B model on an H200 with 64 sequences and steps of 256 tokens kept its promises up to about
+/// 14 req/s on an engine with graphs up to 512. Its own launches, with graphs up to 128, broke them at 3.6 (`results/h200-8b-gain-seventh`).
+fn has_graphs(graph: Option<i64>, point: &Point) -> bool {
+    let LiveLimits { sequences, tokens } = LiveLimits::of(point);
+    let missing = |(graph, sequences): (i64, i64)| 2 * sequences < tokens.map_or(graph, |tokens| graph.min(tokens));
+    !graph.zip(sequences).is_some_and(missing)
+}
+
+/// Whether an engine that was launched with the values of `widest` serves those of `point` by changing its limits. `graph` is its largest step
+/// with a CUDA graph ([`largest_graph`]).
+pub fn serves(widest: &Point, graph: Option<i64>, point: &Point) -> bool {
     let fits = |(name, value): (&String, &Value)| match (widest.get(name), value) {
         (Some(Value::Int(most)), Value::Int(limit)) if is_limit(name) => limit <= most,
         (Some(_), _) if is_of_frontend(name) => true,
@@ -112,7 +149,7 @@ pub fn serves(widest: &Point, point: &Point) -> bool {
     let LiveLimits { sequences, tokens } = LiveLimits::of(point);
     // vLLM refuses to start with a budget that is smaller than the cap.
     let starts = sequences.zip(tokens).is_none_or(|(sequences, tokens)| tokens >= sequences);
-    starts && widest.0.len() == point.0.len() && point.0.iter().all(fits)
+    starts && widest.0.len() == point.0.len() && point.0.iter().all(fits) && has_graphs(graph, point)
 }
 
 /// Whether a point may start plainly whose engine failed at its start with the values of `widest`, and the class of live limits. What else
@@ -151,22 +188,49 @@ mod tests {
 
     #[test]
     fn one_engine_serves_all_that_asks_for_less_of_the_limits() {
-        let widest = widest(&plan(""), &point(0.9, 64, 2048)).unwrap();
+        let widest = widest(&plan(""), None, &point(0.9, 64, 2048)).unwrap();
         assert_eq!(widest, point(0.9, 1024, 32768));
-        assert!(serves(&widest, &point(0.9, 32, 2048)) && serves(&widest, &widest));
-        assert!(!serves(&widest, &point(0.92, 32, 2048)), "the KV cache is sized at the launch");
-        assert!(!serves(&widest, &point(0.9, 1024, 512)), "vLLM refuses a budget below the cap");
-        assert!(!serves(&point(0.9, 32, 2048), &point(0.9, 64, 2048)));
-        assert!(!serves(&widest, &Point::default().with(SEQUENCES, Value::Int(32))));
+        assert!(serves(&widest, None, &point(0.9, 32, 2048)) && serves(&widest, None, &widest));
+        assert!(!serves(&widest, None, &point(0.92, 32, 2048)), "the KV cache is sized at the launch");
+        assert!(!serves(&widest, None, &point(0.9, 1024, 512)), "vLLM refuses a budget below the cap");
+        assert!(!serves(&point(0.9, 32, 2048), None, &point(0.9, 64, 2048)));
+        assert!(!serves(&widest, None, &Point::default().with(SEQUENCES, Value::Int(32))));
+    }
+
+    #[test]
+    fn a_point_whose_own_launch_captures_fewer_graphs_is_launched_for_itself() {
+        let wide = point(0.9, 1024, 32768);
+        let served = |sequences, tokens| serves(&wide, Some(512), &point(0.9, sequences, tokens));
+        assert!(served(256, 8192) && served(128, 256) && served(64, 128), "every step has its graph");
+        assert!(!served(64, 256) && !served(128, 8192), "steps above 2 * max-num-seqs have none");
+        assert!(serves(&wide, None, &point(0.9, 64, 256)), "no engine on a CPU has one");
+        let launched = |graph| widest(&plan(""), graph, &point(0.92, 64, 2048));
+        assert_eq!(launched(Some(512)), Some(point(0.92, 64, 32768)));
+        assert_eq!(launched(None), Some(point(0.92, 1024, 32768)));
+        assert!(serves(&point(0.92, 64, 32768), Some(128), &point(0.92, 64, 4096)));
+    }
+
+    #[test]
+    fn arguments_that_fix_the_graphs_fix_them_for_every_point() {
+        let told = |tokens| Effective {
+            values: [(LARGEST_GRAPH.to_owned(), Value::Int(tokens))].into(),
+            ..Effective::default()
+        };
+        assert_eq!(largest_graph(&plan(""), &told(512)), Some(512));
+        assert_eq!(largest_graph(&plan(""), &told(0)), None);
+        assert_eq!(largest_graph(&plan(""), &Effective::default()), None);
+        for fixed in ["--max-cudagraph-capture-size=512", "--compilation_config", "-O3"] {
+            assert_eq!(largest_graph(&plan(&format!("\"{fixed}\", ")), &told(512)), None, "{fixed}");
+        }
     }
 
     #[test]
     fn the_defaults_are_launched_as_they_are_and_take_smaller_limits() {
         let (plan, defaults) = (plan(""), point(0.9, 1024, 8192));
         assert_eq!(plan.space.baseline(), defaults);
-        let launched = widest(&plan, &defaults).unwrap();
+        let launched = widest(&plan, None, &defaults).unwrap();
         assert_eq!(launched, defaults);
-        assert!(serves(&launched, &point(0.9, 64, 2048)) && !serves(&launched, &point(0.9, 1024, 16384)));
+        assert!(serves(&launched, None, &point(0.9, 64, 2048)) && !serves(&launched, None, &point(0.9, 1024, 16384)));
     }
 
     #[test]
@@ -183,12 +247,16 @@ mod tests {
     fn engines_whose_limits_bind_more_than_the_scheduler_stay_as_they_are() {
         let asked = point(0.9, 64, 2048);
         for stay in ["--speculative-config", "--data-parallel-size=2", "--scheduler_cls", "--enable-expert-parallel"] {
-            assert_eq!(widest(&plan(&format!("\"{stay}\", ")), &asked), None, "{stay}");
+            assert_eq!(widest(&plan(&format!("\"{stay}\", ")), None, &asked), None, "{stay}");
         }
         let chosen = Point::default();
-        assert_eq!(widest(&plan(""), &chosen), Some(chosen), "what the engine chooses bounds what it takes later");
         assert_eq!(
-            widest(&plan(""), &point(0.9, 1024, 512)),
+            widest(&plan(""), None, &chosen),
+            Some(chosen),
+            "what the engine chooses bounds what it takes later"
+        );
+        assert_eq!(
+            widest(&plan(""), None, &point(0.9, 1024, 512)),
             None,
             "what the engine refuses, it is asked to start with"
         );

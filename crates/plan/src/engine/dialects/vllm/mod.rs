@@ -84,6 +84,9 @@ impl Dialect for Vllm {
             } else if let Some(config) = after(text, "Initializing a V1 LLM engine (v") {
                 found.version = config.split_once(')').map(|(version, _)| version.to_owned());
                 found.values.extend(STARTED_WITH.iter().filter_map(|n| Some((flag(n), started_with(config, n)?))));
+                let graph = after(config, "'max_cudagraph_capture_size': ").and_then(leading_count);
+                let graph = graph.and_then(|tokens| i64::try_from(tokens).ok());
+                found.values.extend(graph.map(|tokens| (live::LARGEST_GRAPH.to_owned(), Value::Int(tokens))));
             } else if let Some(version) = banner_version(text) {
                 found.version.get_or_insert_with(|| version.to_owned());
             } else if let Some(tokens) = after(text, "KV cache size: ") {
@@ -377,6 +380,10 @@ mod tests {
         assert_eq!((found.kv_cache_tokens, found.version.as_deref()), (Some(131_072), Some("0.32.0")));
         let given: Vec<_> = found.values.iter().map(|(n, v)| format!("{n}={v}")).collect();
         assert_eq!(given, ["f=0.995", "max-model-len=auto", "q=it's", "z=true"]);
+        let graphs = "Initializing a V1 LLM engine (v0.24.0) with config: model='m', compilation_config={'mode': 3, 'cudagraph_capture_sizes': [1, 2, 4], \
+                      'pass_config': {'enable_sp': False}, 'max_cudagraph_capture_size': 128, 'local_cache_dir': None}";
+        assert_eq!(Vllm.of_log(graphs).values[live::LARGEST_GRAPH], Value::Int(128));
+        assert!(!Vllm.of_log(&graphs.replace("128", "None")).values.contains_key(live::LARGEST_GRAPH));
     }
 
     #[test]
