@@ -11,7 +11,7 @@ ORDER = ["slo", "engine", "workload", "parameters", "search", "probe", "budget"]
 
 HEAD = """# The space file
 
-<!-- Made by docs/space-file.py from search-spaces/space.schema.json. Change the rows in src/settings (engine.rs, workload.rs, search.rs, lengths.rs, parameters.rs), write the schema anew with UPDATE=1 cargo test --test cli, and run the script. -->
+<!-- Made by docs/space-file.py from search-spaces/space.schema.json. Change the rows in crates/plan/src/settings (engine.rs, workload.rs, search.rs, lengths.rs, parameters.rs), write the schema anew with UPDATE=1 cargo test --test cli, and run the script. -->
 
 One TOML file is the whole job. `search-spaces/*.toml` teach it by example, and `autotune check --space FILE` shows mistakes with file, line, caret and a hint, all at once.
 It also asks the engine's program for its help, for at most `--help-timeout` (60 s), and refuses flags of `engine.args` and `[parameters]` that are not listed there.

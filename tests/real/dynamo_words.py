@@ -7,7 +7,7 @@ import json, pathlib, re, shutil, sys
 
 model, own = map(pathlib.Path, sys.argv[1:])
 shutil.copytree(model, own)
-source = pathlib.Path(__file__).parents[2] / "src/workload/vocabulary.rs"
+source = pathlib.Path(__file__).parents[2] / "crates/workload/src/vocabulary.rs"
 text = re.search(r'const WORDS: &str = "(.*?)";', source.read_text(), re.S)[1]
 tokenizer = json.loads((own / "tokenizer.json").read_text())
 ids = tokenizer["model"]["vocab"]
