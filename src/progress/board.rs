@@ -261,7 +261,6 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
-    use crate::rig::ProbeAsk;
     use crate::search::Incumbent;
 
     fn about() -> About {
@@ -288,7 +287,7 @@ mod tests {
             consequence: Consequence::Retry,
         };
         board.take(&Event::Launching { trial: 3, attempt: 1, purpose: Purpose::Memory, point: &point, alters: false });
-        board.take(&Event::Probing { trial: 3, ask: &ProbeAsk::at(Rate(7.0)) });
+        board.take(&Event::Probing { trial: 3, ask: &crate::progress::ask_at(Rate(7.0)) });
         let standing = board.standing();
         assert_eq!((standing.phase, standing.trials, standing.probing), (Phase::Memory, 3, Some(Rate(7.0))));
         assert!(standing.now.contains("probing 7.00 req/s"), "{}", standing.now);

@@ -9,125 +9,28 @@ mod painted;
 mod plain;
 mod terminal;
 
-use crate::engine::diagnosis::Diagnosis;
-use crate::journal::{Conclusion, Cost, Purpose};
-use crate::rig::{ProbeAsk, Ready};
-use crate::search::Incumbent;
-use crate::space::Point;
-use crate::twin::Fit;
-use crate::units::Seconds;
-use crate::verdict::Verdict;
-
 pub(crate) use json::{JsonLines, message};
 
+pub use autotune_session::events::{Both, Event, Silent, Sink};
 pub use board::{About, Board};
 pub use listen::{Bound, Listening};
 pub use plain::Plain;
 pub use terminal::Terminal;
 
-/// What happens in a session.
-#[derive(Clone, Debug)]
-pub enum Event<'a> {
-    Begun {
-        /// What it is expected to cost.
-        forecast: Cost,
-        budget: Seconds,
-    },
-    /// Records of an earlier run are used.
-    Resumed {
-        /// What its records say was spent, and need not be paid again.
-        cost: Cost,
-        /// Processes of the earlier run that were still there and were ended.
-        swept: usize,
-    },
-    Launching {
-        trial: u32,
-        attempt: u32,
-        purpose: Purpose,
-        point: &'a Point,
-        /// Whether it is one that runs and takes other limits.
-        alters: bool,
-    },
-    Ready {
-        trial: u32,
-        ready: &'a Ready,
-        /// Parameters that it runs with another value than asked: name, asked, effective.
-        mismatches: &'a [(String, crate::space::Value, crate::space::Value)],
-    },
-    /// It failed, at its start or under load.
-    Failed {
-        trial: u32,
-        diagnosis: &'a Diagnosis,
-        /// Whether it is tried once more.
-        again: bool,
-    },
-    Probing {
-        trial: u32,
-        ask: &'a ProbeAsk,
-    },
-    Probed {
-        trial: u32,
-        ask: &'a ProbeAsk,
-        verdict: &'a Verdict,
-    },
-    /// The twin was fitted to the probes so far.
-    Fitted(&'a Fit),
-    /// There is a better point.
-    Improved(&'a Incumbent),
-    /// A sentence about a decision.
-    Note(&'a str),
-    /// A sentence about the reasons of one, for those who ask for it.
-    Detail(&'a str),
-    /// Where the session stands, after each step.
-    Standing {
-        spent: Seconds,
-        /// Engine time that is expected to be needed still.
-        left: Seconds,
-        budget: Seconds,
-    },
-    /// A level of load is under way; sent once a second.
-    Loading {
-        level: &'a str,
-        elapsed: Seconds,
-        length: Seconds,
-        /// Requests with a whole answer.
-        answered: u64,
-        failed: u64,
-        /// Requests that wait for the rest of their answer.
-        open: u64,
-    },
-    Ended(&'a Conclusion),
-}
+/// For tests: a second at that rate.
+#[cfg(test)]
+fn ask_at(rate: crate::units::Rate) -> crate::rig::ProbeAsk {
+    use crate::units::Seconds;
+    use crate::verdict::{Awaited, Slack, Window};
 
-/// Whoever listens. A sink changes nothing.
-pub trait Sink: Send + Sync {
-    fn take(&self, event: &Event<'_>);
-}
-
-pub struct Silent;
-
-impl Sink for Silent {
-    fn take(&self, _event: &Event<'_>) {}
-}
-
-/// Two that listen; the first hears each event first.
-pub struct Both<A, B>(pub A, pub B);
-
-impl<A: Sink, B: Sink> Sink for Both<A, B> {
-    fn take(&self, event: &Event<'_>) {
-        self.0.take(event);
-        self.1.take(event);
-    }
-}
-
-impl<S: Sink + ?Sized> Sink for Box<S> {
-    fn take(&self, event: &Event<'_>) {
-        (**self).take(event);
-    }
-}
-
-impl<S: Sink + ?Sized> Sink for std::sync::Arc<S> {
-    fn take(&self, event: &Event<'_>) {
-        (**self).take(event);
+    crate::rig::ProbeAsk {
+        rate,
+        window: Window { from: Seconds(0.0), to: Seconds(1.0) },
+        arrival_seed: 1,
+        content_seed: 2,
+        answer_time: Seconds(0.5),
+        growth: 1.0,
+        slack: Slack::default(),
+        awaited: Awaited::All,
     }
 }

@@ -303,7 +303,7 @@ mod tests {
             "best so far: about 89.5 req/s, defaults 68.4 req/s, with max-num-seqs 16"
         );
         assert_eq!(
-            said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, ask: &ProbeAsk::at(Rate(1.0)) }),
+            said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, ask: &crate::progress::ask_at(Rate(1.0)) }),
             ""
         );
         // Before a probe at a rate said something of the defaults.

@@ -344,6 +344,18 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_outcomes_of_damaged_journals() {
+        let whole = include_str!("../../tests/data/h200-turns/journal.jsonl");
+        let lines: Vec<&str> = whole.lines().collect();
+        let valid = lines[1..].chunks(4).map(|some| format!("{}\n{}\n", lines[0], some.join("\n")));
+        autotune_fuzz::fuzz(8, valid, |input, _| {
+            if let Ok(journal) = read(input) {
+                outcome(&journal);
+            }
+        });
+    }
+
+    #[test]
     fn an_outcome_comes_through_a_termination_message() {
         let folder = Path::new("/autotune/results/r");
         let through = |outcome: &Outcome| {

@@ -112,11 +112,49 @@ fn name(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Silent;
+    use crate::rehearsal::{Job, Quirks, rehearse};
+    use crate::settings::parse;
+    use crate::twin::Profile;
+    use crate::workload::Material;
 
     #[test]
     fn a_range_without_width_is_one_number() {
         let show = |v: f64| format!("{v:.0}");
         assert_eq!(spread(Spread { median: 12.2, low: 10.0, high: 14.0 }, show), "12 (10 to 14)");
         assert_eq!(spread(Spread { median: 12.2, low: 12.0, high: 12.4 }, show), "12");
+    }
+
+    #[test]
+    fn a_rehearsal_says_at_both_ends_that_it_is_a_simulation() {
+        let space = include_str!("../../search-spaces/quickstart.toml").replace("[128, 256, 2048]", "[2048]");
+        let (plan, profile) = (parse("quickstart.toml", &space).unwrap(), Profile::quickstart());
+        let job = Job {
+            plan: &plan,
+            profile: &profile,
+            material: &Material::default(),
+            quirks: Quirks::default(),
+            workers: 1,
+            strategy: crate::search::strategy,
+            truth_requests: 1500,
+            progress: &|_, _, _| (),
+            sink: &Silent,
+        };
+        let text = super::rehearsal(&rehearse(job, &[1]).unwrap(), "quickstart.toml");
+        // It begins and ends with what it is, whatever lines that takes.
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (first, last) = words.split_at(words.len() / 2);
+        for part in [first, last] {
+            assert!(part.contains("imulation") && part.contains("not a measurement"), "{text}");
+            assert!(part.contains("quickstart"), "{text}");
+        }
+        assert!(
+            first.starts_with("Simulation, not a measurement")
+                && first.contains(&profile.source)
+                && text.contains("GPU time")
+                && text.contains("over the defaults")
+                && text.contains("of 15 points"),
+            "{text}"
+        );
     }
 }

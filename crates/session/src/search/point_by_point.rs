@@ -1,0 +1,169 @@
+//! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
+
+use super::rate::RateSearch;
+use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
+use autotune_plan::settings::Plan;
+use autotune_plan::space::{self, Point, Space};
+use autotune_records::units::Rate;
+
+/// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
+fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
+    let mut points = Vec::new();
+    let raised = Some(space.settled(baseline.holding(held))).filter(|raised| space.admits(raised));
+    for point in raised.into_iter().chain(space::candidates(space, held, wanted + 1, seed)) {
+        if point != *baseline && !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    points.truncate(wanted);
+    points
+}
+
+/// Points in the order in which they are tried. Those that were tried or are known to fail are left out.
+type Order = Box<dyn Iterator<Item = Point> + Send>;
+
+pub struct PointByPoint {
+    /// Makes the order, once it is known what is held.
+    orders: Box<dyn Fn(&Point) -> Order + Send>,
+    first_rate: Rate,
+    precision: f64,
+    /// In a race, a point is first tried so much above the incumbent's rate, and left where it does not keep that.
+    race: Option<f64>,
+    /// None until the space is opened.
+    order: Option<Order>,
+    /// Each point that was tried, in that order, the baseline first, with what it kept.
+    tried: Vec<(Point, Option<Rate>)>,
+    known: Infeasible,
+    current: Option<Current>,
+}
+
+struct Current {
+    point: Point,
+    start: Rate,
+    precision: f64,
+    /// Whether the first rate must be kept: a candidate that does not beat the incumbent is not worth a second probe.
+    races: bool,
+    probed: Vec<ProbedRate>,
+}
+
+impl PointByPoint {
+    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
+    pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
+        let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
+        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed).into_iter();
+        Self::new(plan, baseline, first_rate, Some(plan.search.min_gain), orders)
+    }
+
+    /// `orders` makes the order of the points; each has a whole search of its rate, from the best rate so far, where they do not race.
+    pub fn new<O: Iterator<Item = Point> + Send + 'static>(
+        plan: &Plan,
+        baseline: &Point,
+        first_rate: Rate,
+        race: Option<f64>,
+        orders: impl Fn(&Point) -> O + Send + 'static,
+    ) -> Self {
+        let mut search = Self {
+            orders: Box::new(move |held| Box::new(orders(held))),
+            first_rate,
+            precision: plan.search.precision,
+            race,
+            order: None,
+            tried: Vec::new(),
+            known: Infeasible::default(),
+            current: None,
+        };
+        search.begin(baseline.clone());
+        search
+    }
+
+    fn begin(&mut self, point: Point) {
+        let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
+        let races = self.race.is_some() && incumbent.is_some();
+        let (start, precision) = (incumbent.unwrap_or(self.first_rate), self.precision);
+        self.current = Some(Current { point, start, precision, races, probed: Vec::new() });
+    }
+
+    fn settle(&mut self) {
+        if let Some(current) = self.current.take() {
+            let kept = current.search().kept();
+            self.tried.push((current.point, kept));
+        }
+    }
+}
+
+impl Current {
+    /// The search of its rate, from all its probes; it remembers nothing besides.
+    fn search(&self) -> RateSearch {
+        let mut search = RateSearch::new(self.start, self.precision);
+        self.probed.iter().for_each(|probed| search.tell(probed.rate, &probed.seen));
+        search
+    }
+
+    /// The next rate; `None` if what is kept by now stays.
+    fn next(&self) -> Option<Rate> {
+        let search = self.search();
+        let lost = self.races && search.kept().is_none() && self.probed.last().is_some_and(|last| !last.seen.kept);
+        search.next().filter(|_| !lost)
+    }
+}
+
+impl Strategy for PointByPoint {
+    fn open(&mut self, held: &Point) {
+        self.settle();
+        self.order = Some((self.orders)(held));
+    }
+
+    fn ask(&mut self, _engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+        // What it asks next hangs on the answer.
+        if !in_flight.is_empty() {
+            return Ask::Done;
+        }
+        loop {
+            if let Some(current) = &self.current
+                && let Some(rate) = current.next()
+            {
+                return Ask::Probe(Query::new(current.point.clone(), rate));
+            }
+            self.settle();
+            let is_open =
+                |point: &Point| self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point);
+            let Some(point) = self.order.as_mut().and_then(|order| order.find(is_open)) else { return Ask::Done };
+            self.begin(point);
+        }
+    }
+
+    fn tell(&mut self, query: &Query, tell: &Tell) {
+        match tell {
+            Tell::Failed(consequence) => {
+                self.known.learn(&query.point, consequence);
+                self.settle();
+            }
+            Tell::Probed(told) => {
+                let Some(current) = &mut self.current else { return };
+                // A probe that says nothing is not among them. A client that is too slow for one, tried again, is too slow for the next.
+                let is_mute = told.len() <= current.probed.len();
+                current.probed.clone_from(told);
+                if is_mute {
+                    self.settle();
+                }
+            }
+        }
+    }
+
+    fn incumbent(&self) -> Option<Incumbent> {
+        let kept = self.tried.iter().rev().filter_map(|(point, kept)| Some((point, (*kept)?)));
+        let best = kept.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
+        best.map(|(point, rate)| Incumbent { point: point.clone(), rate })
+    }
+
+    fn estimate(&self, point: &Point) -> Option<Rate> {
+        let settled = self.tried.iter().find(|(known, _)| known == point).and_then(|(_, kept)| *kept);
+        let running = self.current.as_ref().filter(|current| current.point == *point);
+        settled.or_else(|| running.and_then(|current| current.search().kept()))
+    }
+
+    fn points_left(&self) -> usize {
+        let left = self.order.as_ref().map_or(0, |order| order.size_hint().1.unwrap_or(usize::MAX));
+        left.saturating_add(usize::from(self.current.is_some()))
+    }
+}

@@ -1,0 +1,414 @@
+//! Certification: arrivals that the search never used, an empty prefix cache, and rates that move until the limit is known closely enough. New
+//! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started
+//! before: a running engine that can take their limits is enough for them. Its KV cache may be a little smaller than theirs, never larger.
+//!
+//! Two effects that no probe of minutes on one launch shows lower the result: bursts from which the engine does not recover (`stress`), and
+//! launches that are slower than this one (`launches`).
+
+mod proof;
+
+use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
+use super::context::{Context, Proofs};
+use super::cost::{Before, MOST_WINDOWS, Prices, TRIES, certifying};
+use super::memory::survived;
+use super::predictor::Ceiling;
+use super::runner::{RunnerError, TrialStep};
+use super::seeds::SeedLabel;
+use super::session_twin::Hindsight;
+use super::trial::{Asking, TrialRequest};
+use crate::journal::{ExpectedQuantile, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
+use crate::rig::{ProbeAsk, Rig};
+use crate::search::Expectation;
+use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
+use autotune_plan::space::Point;
+use autotune_records::units::{Rate, Seconds};
+
+/// The first rate of a proof over the limit that the search expects: about where the certified rate will be. At 0.985, more first windows were cut: 14
+/// simulated sessions took 5 % more GPU minutes (`docs/results.md`, the search), and `results/h200-70b-search-tenth` two minutes.
+const BEGIN: f64 = 0.96;
+/// Where a ceiling lies below that rate, certification begins at this many times the ceiling: the limit is expected there.
+const ABOVE: f64 = 1.03;
+/// Another probe of the best point must be expected to gain at least this share of what the search asks for each second of a launch and a probe.
+const WORTH: f64 = 0.5;
+/// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
+const WORTH_OF_DEFAULTS: f64 = 4.0;
+/// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
+const AROUND: i32 = 6;
+const STEP: f64 = 1.04;
+
+/// A point that is being certified on a worker of its own.
+#[derive(Clone)]
+pub struct Proving {
+    /// Its worker, and its place among those that are certified together.
+    worker: usize,
+    purpose: Purpose,
+    pub point: Point,
+    /// Whether the process that runs proves it, and no other is launched for it.
+    runs: bool,
+    /// Whether its launch has served a whole window.
+    served: bool,
+    /// The limit that the search estimates for it.
+    estimate: Rate,
+    certifier: Certifier,
+    judged: Vec<(Rate, Verdict)>,
+    /// How many windows were driven.
+    windows: u64,
+    rate: Rate,
+    /// Why no more is driven.
+    ended: Option<String>,
+}
+
+impl Proving {
+    fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
+        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
+        let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
+        let (runs, served, windows, ended) = (false, false, 0, None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
+    }
+
+    /// Continues a proof of the same point.
+    fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
+        Self { certifier, judged, windows, rate, ..self }
+    }
+
+    /// Whether some rate is certified.
+    pub fn proves(&self) -> bool {
+        self.certifier.proof().is_some()
+    }
+
+    /// Whether it is the point that is going to be deployed.
+    fn is_best(&self) -> bool {
+        self.purpose != Purpose::CertifyBaseline
+    }
+
+    fn what(&self) -> &'static str {
+        if self.is_best() { "the certification of the best point" } else { PROOF_OF_DEFAULTS }
+    }
+
+    /// By how many times the least gain another probe must be expected to raise its rate.
+    fn worth(&self, prices: &Prices) -> f64 {
+        if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
+    }
+
+    /// Each promise over the rates near those that were driven, by all that was seen of it.
+    fn expected(&self) -> Vec<ExpectedQuantile> {
+        let Some((_, verdict)) = self.judged.last() else { return Vec::new() };
+        let by_promise = self.certifier.margins().into_iter().zip(&verdict.limits);
+        by_promise.map(|(margins, limit)| ExpectedQuantile { key: limit.key.clone(), margins }).collect()
+    }
+
+    fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
+        let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
+        let nearest = self.judged.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
+        PointResult {
+            certified_rate: Some(proof.rate),
+            confidence: Some(proof.confidence),
+            limit: Some(proof.limit),
+            limit_error: Some(proof.error),
+            binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
+            windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
+            seen: nearest.map(|(rate, verdict)| MeasuredAtRate::of(*rate, verdict)),
+            expected: self.expected(),
+            ..placed.clone()
+        }
+    }
+}
+
+/// Ends each proof that has a reason to end.
+fn end(proving: &mut [Proving], reasons: impl Iterator<Item = Option<String>>) {
+    proving.iter_mut().zip(reasons).for_each(|(one, reason)| one.ended = reason);
+}
+
+/// Whether a proof has had its windows: so many whole ones, or so many in all.
+fn is_spent(windows: u64, judged: &[(Rate, Verdict)]) -> bool {
+    let whole = judged.iter().filter(|(_, verdict)| verdict.complete).count() as u64;
+    whole >= TRIES || windows >= MOST_WINDOWS
+}
+
+/// The rate that a verdict is about. If a pair judges the binding promise, it is the rate that was asked for. If the count decides, it is the lowest
+/// of that, the rate that arrived, and the rate that was served while the queue grew. A probe that was cut short says nothing of what would have
+/// arrived, and one that failed by its queue failed at what arrived.
+fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
+    let by_pair = verdict.binding_limit().is_some_and(|limit| limit.decided_by_pair().is_some());
+    let counted = verdict.served.filter(|_| !verdict.saturated).unwrap_or(verdict.offered);
+    if by_pair || !verdict.complete { asked } else { Rate(asked.0.min(counted.0)) }
+}
+
+impl<R: Rig> Context<'_, R> {
+    /// Drives engines, each on a worker of its own, with fresh arrivals near their estimates. It ends when the limits are known to the
+    /// precision, or after `most` windows. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among
+    /// what was left out. A proof of the same point that was begun before continues.
+    pub async fn certify(
+        &mut self,
+        asked: &mut [&mut (Purpose, PointResult)],
+        to_come: Proofs,
+        most: u64,
+    ) -> Result<(), RunnerError> {
+        let proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
+        let last = self.proofs.last().map(|proof| proof.point.clone());
+        let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.continued(one)).collect();
+        let (prices, mut committed) = (self.prices(), Seconds(0.0));
+        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
+            let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
+            one.runs = before != Before::Launching;
+            let price = prices.certify + prices.preparing(before);
+            if self.affords(committed + price, to_come) {
+                committed += price;
+            } else {
+                one.ended = Some(self.budget_ended(committed + price, to_come));
+            }
+        }
+        let mut proving = self.kept(proving, asked);
+        if proving.is_empty() {
+            return Ok(());
+        }
+        // What was seen of other points says nothing of these.
+        if !proving.iter().any(|one| one.windows > 0 && last.as_ref() == Some(&one.point)) {
+            self.trial_runner.dismiss_certifying_probes();
+        }
+        let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
+        let ready = self.trial_runner.launch_each(launches).await?;
+        end(&mut proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
+        let mut proving = self.kept(proving, asked);
+        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
+        if self.tuned_memory().is_some() {
+            // Not the defaults that nobody deploys, and not those that a process served for the whole search.
+            let is_default = |one: &Proving| one.runs && self.defaults.as_ref() == Some(&one.point);
+            let soak = |one: &Proving| (one.worker, (one.is_best() && !is_default(one)).then(|| self.soak(&one.point)));
+            let soaks = proving.iter().map(soak).collect();
+            let answers = self.send_bursts(soaks).await?;
+            let dies = "the engine runs out of memory when every place of its batch is taken";
+            let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
+            end(&mut proving, says);
+            proving = self.kept(proving, asked);
+        }
+        let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
+        let bursts = proving.iter().map(burst).collect();
+        let answers = self.send_bursts(bursts).await?;
+        let dies = "the engine does not survive the batches that a long run of this traffic comes to";
+        let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
+        end(&mut proving, says);
+        let mut proving = self.kept(proving, asked);
+        self.trial_runner.fit_well();
+        for one in proving.iter_mut().filter(|one| one.windows == 0) {
+            one.rate = self.begin(one);
+        }
+        for _ in 0..most {
+            if !self.drive(&mut proving, to_come).await? {
+                break;
+            }
+        }
+        for one in proving {
+            self.conclude(one, asked);
+        }
+        Ok(())
+    }
+
+    /// With what an earlier proof of the same point saw; ended where no other window is wanted.
+    fn continued(&mut self, one: Proving) -> Proving {
+        let of_defaults = self.defaults.as_ref() == Some(&one.point);
+        self.left_out.retain(|left| !(of_defaults && left.starts_with(PROOF_OF_DEFAULTS)));
+        let Some(at) = self.proofs.iter().position(|before| before.point == one.point) else { return one };
+        let mut one = one.after(self.proofs.remove(at));
+        // The twin and the launches are known better than they were then.
+        self.apply_stress_ceiling(&mut one);
+        one.ended = self.why_ended(&one);
+        one
+    }
+
+    /// Why no other window of a proof is driven; `None` if one is wanted.
+    fn why_ended(&self, one: &Proving) -> Option<String> {
+        let (search, prices) = (&self.plan.search, self.prices());
+        if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {
+            return Some("another probe is not expected to raise the rate".to_owned());
+        }
+        if let Some(rate) = self.certified_of_defaults().filter(|rate| one.is_best() && one.certifier.failed_at(*rate))
+        {
+            return Some(format!("it cannot gain: it breaks a promise where the defaults are certified, at {rate}"));
+        }
+        is_spent(one.windows, &one.judged).then(|| format!("{} probes", one.windows))
+    }
+
+    fn certified_of_defaults(&self) -> Option<Rate> {
+        let proof = self.proofs.iter().find(|proof| self.defaults.as_ref() == Some(&proof.point))?;
+        Some(proof.certifier.proof()?.rate)
+    }
+
+    /// Those that have not ended; the others are concluded from what was seen of them.
+    fn kept(&mut self, mut proving: Vec<Proving>, asked: &mut [&mut (Purpose, PointResult)]) -> Vec<Proving> {
+        let ended: Vec<Proving> = proving.extract_if(.., |one| one.ended.is_some()).collect();
+        for one in ended {
+            if one.windows > 0 {
+                self.conclude(one, asked);
+            } else if let Some(says) = &one.ended {
+                self.left_out(format!("{}: {says}", one.what()));
+            }
+        }
+        proving
+    }
+
+    /// Drives those that have not ended once more, all at the same time; whether there was one.
+    async fn drive(&mut self, proving: &mut [Proving], to_come: Proofs) -> Result<bool, RunnerError> {
+        let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
+        let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
+        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
+            // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
+            let (certify, launch) = (self.prices().certify, self.prices().launch);
+            let wants = one.served && one.certifier.wants_launches();
+            let again = wants && self.affords(committed + certify * left + launch, to_come);
+            if one.windows > 0 && !self.affords(committed + certify, to_come) {
+                let wanted = certify + if wants { launch } else { Seconds(0.0) };
+                one.ended = Some(self.budget_ended(committed + wanted, to_come));
+                continue;
+            }
+            committed += certify + if again { launch } else { Seconds(0.0) };
+            left -= 1.0;
+            one.served &= !again;
+            steps.push(TrialStep {
+                worker: one.worker,
+                launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
+                probe: Some((self.fresh(one), Certainty::CERTIFIED)),
+            });
+            one.windows += 1;
+        }
+        if steps.is_empty() {
+            return Ok(false);
+        }
+        let answers = self.trial_runner.round(steps).await?;
+        for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
+            match answer {
+                Ok(verdict) if verdict.outcome == Outcome::Void => {}
+                Ok(verdict) => {
+                    let rate = judged_rate(one.rate, &verdict);
+                    one.served |= verdict.complete;
+                    one.certifier.add_probe(rate, &verdict, self.curves(one));
+                    one.judged.push((rate, verdict));
+                    self.apply_stress_ceiling(one);
+                }
+                Err(diagnosis) => {
+                    one.ended = Some(diagnosis.says);
+                    continue;
+                }
+            }
+            one.ended = self.why_ended(one);
+            one.rate = one.certifier.next(one.rate);
+        }
+        let prices = self.prices();
+        let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
+        self.standing(prices.proving(to_come.count(), going_on) + self.to_follow);
+        Ok(true)
+    }
+
+    fn conclude(&mut self, one: Proving, asked: &mut [&mut (Purpose, PointResult)]) {
+        let (_, placed) = &mut *asked[one.worker];
+        let what = one.what();
+        let ended = one.ended.clone().unwrap_or_else(|| format!("{} probes", one.windows));
+        self.proofs.push(one.clone());
+        let Some(proof) = one.certifier.proof() else {
+            self.left_out(unproved(what, one.rate, &ended));
+            return;
+        };
+        if !one.certifier.precise(self.plan.search.precision) {
+            self.left_out(one.certifier.imprecise(what, self.plan.search.precision, &proof, &ended));
+        }
+        *placed = one.proved(&proof, placed);
+    }
+
+    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
+    /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
+    fn begin(&mut self, one: &Proving) -> Rate {
+        let costs = self.trial_runner.steps_in_hindsight();
+        let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
+        let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
+        let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
+        Rate(begin.0.min(highest)).rounded()
+    }
+
+    /// Lowers what was proved by what no probe of one launch shows: how launches differ, and the rate from which the engine does not recover from a
+    /// burst.
+    fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
+        let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
+        certifier.launches = launches;
+        certifier.bound(Ceiling::Above);
+        let Some(proof) = certifier.proof() else { return };
+        // A ceiling matters as far as it lowers the certified rate, or the next one.
+        let highest = Rate((proof.rate.0 * CLEAR).max(certifier.next(*rate).0));
+        let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
+        certifier.bound(ceiling);
+        if let Some(says) = ceiling.says(highest) {
+            self.detail(&says);
+        }
+    }
+
+    /// Traffic that the search never used, for the baseline no longer than planned. Both points get the same arrivals where these are representative for
+    /// both (`representative_arrivals`).
+    fn fresh(&self, one: &Proving) -> Asking {
+        let (seed, plan, rate, nth) = (self.seed, self.plan.probe, one.rate, one.windows);
+        // Before the search, the defaults may be what is going to be deployed.
+        let is_best = one.is_best() || !self.tried();
+        let ramp = Seconds::from(plan.ramp);
+        let window =
+            move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
+        Box::new(move |trial, probe, answer_time| ProbeAsk {
+            rate,
+            window: Window { from: ramp, to: ramp + window(answer_time) },
+            arrival_seed: SeedLabel::FreshTraffic.of(seed, &[nth]),
+            content_seed: SeedLabel::FreshTraffic
+                .of(seed, &[SeedLabel::Content as u64, u64::from(trial), u64::from(probe)]),
+            answer_time,
+            growth: 1.0,
+            slack: Slack::Times(1.0),
+            awaited: Awaited::All,
+        })
+    }
+
+    /// What the twin expects of each margin around the rate that was driven; nothing where it does not know one of them.
+    fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<MarginCurve> {
+        let mut predictor = self.predictor(*worker);
+        let mut curves: Vec<MarginCurve> = Vec::new();
+        for step in -AROUND..=AROUND {
+            let there = Rate(rate.0 * STEP.powi(step));
+            let margins = predictor.margins(point, there);
+            curves.resize(margins.len().max(curves.len()), Vec::new());
+            for (curve, margin) in curves.iter_mut().zip(margins) {
+                curve.extend(margin.map(|margin| (there.0.ln(), margin)));
+            }
+        }
+        curves
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::fixtures::{self, counted, paired};
+    use crate::verdict::paired::Judge;
+
+    #[test]
+    fn windows_that_were_cut_do_not_use_up_a_proof() {
+        let windows = |whole: usize, cut: usize| {
+            let verdict = |complete| (Rate(9.0), fixtures::verdict(Outcome::Fail, Vec::new(), complete));
+            let judged: Vec<_> = (0..whole + cut).map(|n| verdict(n < whole)).collect();
+            is_spent(judged.len() as u64, &judged)
+        };
+        assert!(!windows(1, 4) && !windows(4, 5) && windows(5, 0) && windows(0, 10));
+    }
+
+    #[test]
+    fn a_counted_probe_is_about_what_arrived_and_was_served() {
+        let counted_at = |offered: f64, served: Option<f64>| Verdict {
+            offered: Rate(offered),
+            served: served.map(Rate),
+            ..fixtures::verdict(Outcome::Pass, vec![counted("ttft_p99")], true)
+        };
+        let about = |verdict: &Verdict| judged_rate(Rate(45.0), verdict).0;
+        assert_eq!((about(&counted_at(46.6, None)), about(&counted_at(44.0, None))), (45.0, 44.0));
+        assert_eq!(about(&counted_at(46.6, Some(43.2))), 43.2, "the queue grew");
+        assert_eq!(about(&Verdict { saturated: true, ..counted_at(44.0, Some(30.0)) }), 44.0);
+        assert_eq!(about(&Verdict { complete: false, ..counted_at(44.0, Some(30.0)) }), 45.0);
+        let mut by_pair = counted_at(44.0, Some(30.0));
+        by_pair.limits[0].paired = Some(paired("ttft_p99", -0.1, 0.1, 0.9, Judge::Paired));
+        assert_eq!(about(&by_pair), 45.0);
+    }
+}

@@ -1,0 +1,167 @@
+//! The memory: the highest share that starts and survives the load that needs most of it, where more of it can help at all.
+
+use std::cmp::Ordering;
+
+use tracing::debug;
+
+use super::context::Context;
+use super::predictor::NEVER_FULL;
+use super::runner::RunnerError;
+use super::trial::Asking;
+use crate::journal::{Entry, Purpose};
+use crate::rig::Rig;
+use crate::search::HighestThatStarts;
+use crate::verdict::{Awaited, Verdict};
+use autotune_plan::engine::diagnosis::{Consequence, Diagnosis};
+use autotune_plan::engine::{Quantity, dialect};
+use autotune_plan::space::{self, Parameter, Point, Value};
+use autotune_records::units::{Rate, Seconds};
+
+/// A soak takes every place of a batch, but no more than this ...
+const MOST_SOAKED: u32 = 1024;
+/// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
+const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
+/// More memory may make a KV cache so many times as large: more than any share gives, but where weights take nearly all.
+const ROOMY: u64 = 4;
+/// Spaces of at most so many points, the memory aside, are compared with such a cache.
+const MOST_COMPARED: usize = 128;
+
+impl<'a, R: Rig> Context<'a, R> {
+    /// The share of the memory that a point has, where it is among what is tuned.
+    pub fn share_of(&self, point: &Point) -> Point {
+        let share = self.tuned_memory().and_then(|knob| Some((&knob.name, point.get(&knob.name)?)));
+        share.map_or(Point::default(), |(name, value)| Point::default().with(name, value.clone()))
+    }
+
+    /// Why more memory cannot raise the highest limit, where that of the baseline is thought to be this rate; `None` if it may.
+    pub fn memory_suffices(&mut self, baseline: &Point, limit: Option<Rate>) -> Option<String> {
+        baseline.get(&self.tuned_memory()?.name)?;
+        if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL) {
+            let share = (fullest * 100.0).ceil();
+            return Some(format!("the KV cache was never fuller than {share} %, so more of it cannot help"));
+        }
+        let least = self.plan.search.min_gain;
+        let gain = self.gain_of_cache(baseline, limit?)?;
+        let says =
+            || format!("in simulation, a KV cache of {ROOMY} times the size gains less than {:.1} %", least * 100.0);
+        (gain < least).then(says)
+    }
+
+    /// What a KV cache of [`ROOMY`] times the size gains, for the point that has the highest limit with it: how much lower the latency lies that is
+    /// nearest to its promise, in logarithms. None where no twin judges, or the space is too large to compare all its points.
+    fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
+        let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;
+        let held = self.share_of(baseline);
+        let mut points = space::candidates(&self.plan.space, &held, MOST_COMPARED + 1, self.seed);
+        if points.len() > MOST_COMPARED {
+            return None;
+        }
+        points.insert(0, baseline.clone());
+        let mut predictor = self.predictor(0);
+        let (point, limit) = predictor.best_with_cache(&points, &costs, limit, ROOMY)?;
+        let own = predictor.engine(&point)?;
+        let roomy = own.with_cache(ROOMY);
+        let relief = predictor.relief([&own, &roomy], &costs, limit)?;
+        debug!(%point, %limit, relief, "a larger KV cache");
+        Some(relief)
+    }
+
+    /// Finds the highest share of the memory that starts and survives a full batch with the most demanding other values. Later trials keep it.
+    pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
+        let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
+        let name = knob.name.as_str();
+        let default = baseline.get(name).cloned();
+        let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(name, v));
+        let corner = self.hungriest(baseline);
+        let mut search = HighestThatStarts::new(knob.values.clone());
+        let (mut stuck, mut tried) = (None, false);
+        while stuck.is_none() {
+            let values = search.next(self.trial_runner.workers());
+            if values.is_empty() {
+                break;
+            }
+            let price = self.prices().launch * values.len() as f64;
+            let to_come = self.proofs_to_come();
+            if !self.affords(price, to_come) {
+                let ended = self.budget_ended(price, to_come);
+                self.left_out(format!("a larger memory share: {ended}"));
+                break;
+            }
+            let points = values.iter().map(|value| corner.with(name, value.clone()));
+            let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
+            let started = self.trial_runner.launch_each(launches).await?;
+            tried = true;
+            let soak =
+                |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
+            let soaked = self.send_bursts(started.iter().enumerate().map(soak).collect()).await?;
+            for ((value, started), soaked) in values.iter().zip(started).zip(soaked) {
+                match started {
+                    Ok(_) => {
+                        self.started = true;
+                        match soaked.filter(|soaked| !survived(soaked)) {
+                            Some(soaked) => fails(&mut search, value, soaked.err().as_ref()),
+                            None => search.tell(value, true),
+                        }
+                    }
+                    Err(diagnosis) => match diagnosis.consequence {
+                        Consequence::MemoryBound => fails(&mut search, value, Some(&diagnosis)),
+                        Consequence::NeedsMoreMemory => search.too_low(value),
+                        _ => stuck = Some(diagnosis.says),
+                    },
+                }
+            }
+        }
+        if let Some(says) = stuck {
+            self.note(&format!("no other memory share is tried: {says}"));
+        }
+        let found = search.found().cloned();
+        // The default is known to start at the defaults, whatever the hungriest corner does.
+        let is_less =
+            |found: &Value| default.as_ref().and_then(|default| found.compare(default)) == Some(Ordering::Less);
+        let best = found.filter(|found| !is_less(found)).or(default);
+        if let Some(best) = best.as_ref().filter(|_| tried) {
+            self.note(&format!("memory: {name} {best} is kept in all further trials"));
+        }
+        Ok(hold(best))
+    }
+
+    /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.
+    fn hungriest(&self, baseline: &Point) -> Point {
+        let largest = self.plan.space.parameters.iter().filter(|p| Quantity::of(&p.name).is_some());
+        let corner = largest.fold(baseline.clone(), |point, p| match p.values.last() {
+            Some(value) => point.with(&p.name, value.clone()),
+            None => point,
+        });
+        let corner = self.plan.space.settled(corner);
+        if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
+    }
+
+    /// The share of the memory, where it is among what is tuned.
+    pub fn tuned_memory(&self) -> Option<&'a Parameter> {
+        self.plan.tuned_memory()
+    }
+
+    /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
+    pub fn soak(&self, point: &Point) -> Asking {
+        let flag = dialect(self.plan.engine.kind).flag(Quantity::Sequences);
+        let places = flag.and_then(|flag| point.get(flag)).and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);
+        let burst = self.trial_runner.passed().iter().rev().find_map(Entry::ready).map(|r| r.warmed.burst_rate.0);
+        let (time, at_least) = SOAKED;
+        let in_time = (burst.unwrap_or(0.0) * time.0) as u32;
+        let count = places.min(in_time.max(at_least)).min(MOST_SOAKED);
+        self.at_once(count, Awaited::Begun)
+    }
+}
+
+/// Tells the search that a share needs too much memory, and how much was missing where PyTorch says so. A smaller share leaves that much free.
+fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
+    match diagnosis.and_then(Diagnosis::missing_share) {
+        Some(missing) => search.lacks(value, missing),
+        None => search.tell(value, false),
+    }
+}
+
+/// Whether an engine survived a soak: whatever else became of it, its memory sufficed.
+pub fn survived(answer: &Result<Verdict, Diagnosis>) -> bool {
+    answer.as_ref().err().is_none_or(|diagnosis| diagnosis.consequence != Consequence::MemoryBound)
+}

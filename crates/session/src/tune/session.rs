@@ -1,0 +1,353 @@
+//! The order of a session, and the decisions between its steps.
+
+use tracing::field::{Empty, debug, display};
+use tracing::{Instrument, debug, debug_span, info_span};
+
+use super::answer::{answer, never_started};
+use super::context::{Context, Proofs};
+use super::cost::{Before, FIRST_WINDOWS, MOST_WINDOWS, forecast, memory_launches, search_window};
+use super::runner::{RunnerError, TrialRunner, TrialStep};
+use super::seeds::SeedLabel;
+use super::trial::TrialRequest;
+use crate::events::{Event, Sink};
+use crate::journal::{Conclusion, NO_CANDIDATE, PointResult, Purpose};
+use crate::rig::Rig;
+use crate::search::{Ask, Incumbent, MakeStrategy, Query, Strategy, Tell};
+use crate::verdict::Certainty;
+use autotune_numerics::Z_95;
+use autotune_plan::engine::diagnosis::{Consequence, Diagnosis};
+use autotune_plan::settings::Plan;
+use autotune_plan::space::Point;
+use autotune_records::units::Seconds;
+
+pub struct Session<'a, R> {
+    context: Context<'a, R>,
+}
+
+/// A question of the strategy on its way to a worker.
+struct PendingProbe {
+    worker: usize,
+    query: Query,
+    /// The trial that it begins, where its engine is not the one that runs.
+    wanted: Option<TrialRequest>,
+}
+
+impl<'a, R: Rig> Session<'a, R> {
+    pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
+        Self { context: Context::new(trial_runner, plan, sink) }
+    }
+
+    /// Searches with another strategy than the plan's.
+    #[must_use]
+    pub fn with_strategy(self, make_strategy: MakeStrategy) -> Self {
+        Self { context: Context { make_strategy, ..self.context } }
+    }
+
+    /// The trial runner, for whoever has to stop it.
+    pub fn trial_runner(&mut self) -> &mut TrialRunner<'a, R> {
+        &mut self.context.trial_runner
+    }
+
+    /// Runs to the answer and records it.
+    pub async fn run(&mut self) -> Result<Conclusion, RunnerError> {
+        let Context { plan, seed, .. } = &self.context;
+        let (strategy, workers) = (plan.search.strategy.name(), self.context.trial_runner.workers());
+        let span = info_span!("session", seed, strategy, workers, engine_time = Empty, status = Empty);
+        let ended = self.run_to_end().instrument(span.clone()).await;
+        span.record("engine_time", display(self.context.trial_runner.spent()));
+        if let Ok(conclusion) = &ended {
+            span.record("status", debug(conclusion.status));
+        }
+        ended
+    }
+
+    async fn run_to_end(&mut self) -> Result<Conclusion, RunnerError> {
+        let forecast = forecast(self.context.plan);
+        self.context.sink.take(&Event::Begun { forecast, budget: self.context.budget() });
+        let decided = self.context.decide().await?;
+        let conclusion =
+            Conclusion { forecast: Some(forecast), enough_budget: self.context.enough_budget(), ..decided };
+        self.context.trial_runner.stop().await?;
+        self.context.trial_runner.conclude(&conclusion)?;
+        self.context.sink.take(&Event::Ended(&conclusion));
+        Ok(conclusion)
+    }
+}
+
+impl<R: Rig> Context<'_, R> {
+    async fn decide(&mut self) -> Result<Conclusion, RunnerError> {
+        // 1. The defaults: what the user would deploy without us.
+        let (point, mut strategy) = match self.baseline().await? {
+            Ok(found) => found,
+            Err(diagnosis) => return Ok(never_started(&diagnosis)),
+        };
+        let binding = self.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
+        if self.show_batches(&point, &mut *strategy).await? {
+            self.follow(&mut *strategy, Purpose::Baseline).await?;
+        }
+        let estimated_rate = strategy.estimate(&point);
+        let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
+        // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
+        let suffices = self.memory_suffices(&point, estimated_rate);
+        if suffices.is_none() && self.proves_defaults_first() {
+            let (prices, points) = (self.prices(), strategy.points_expected());
+            self.to_follow = prices.launch * memory_launches(self.plan) + prices.candidates(points);
+            let mut defaults = (Purpose::CertifyBaseline, baseline);
+            self.certify(&mut [&mut defaults], Proofs::OfBest, FIRST_WINDOWS).await?;
+            self.to_follow = Seconds(0.0);
+            baseline = defaults.1;
+        }
+        // 3. The memory: as much as starts, where more of it may help.
+        let held = match suffices {
+            Some(why) => {
+                self.note(&format!("memory: {why}"));
+                self.share_of(&point)
+            }
+            None => self.memory(&point).await?,
+        };
+        // 4. The other parameters, at that memory.
+        strategy.open(&held);
+        self.follow(&mut *strategy, Purpose::Search).await?;
+        baseline.estimated_rate = strategy.estimate(&point);
+        let Some(winner) = strategy.incumbent() else {
+            if baseline.certified_rate.is_none() {
+                return Ok(self.nothing_found(baseline));
+            }
+            return Ok(answer(baseline.clone(), baseline, None, self.left_out.clone()));
+        };
+        if let Some(defaults) = self.tie(&*strategy, &winner, &baseline) {
+            let kept = self.prove(&mut *strategy, defaults, baseline.clone()).await?;
+            if kept.best.as_ref().is_some_and(|best| best.certified_rate.is_some()) {
+                return Ok(kept);
+            }
+        }
+        self.prove(&mut *strategy, winner, baseline).await
+    }
+
+    /// Proves the winner on traffic that the search never used, and the baseline beside it: at the same time where there is another worker.
+    async fn prove(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        winner: Incumbent,
+        baseline: PointResult,
+    ) -> Result<Conclusion, RunnerError> {
+        let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
+        let is_one = winner.point == baseline.point;
+        // A proof of the defaults stands, whatever becomes of its continuation.
+        let so_far = if is_one { baseline.clone() } else { PointResult::new(winner.point) };
+        let best = PointResult { estimated_rate: Some(winner.rate), ..so_far };
+        let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
+        let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
+        if !beside {
+            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
+        } else if self.trial_runner.workers() > 1 {
+            self.certify(&mut [&mut best, &mut defaults], Proofs::None, MOST_WINDOWS).await?;
+        } else if self.serves_defaults() {
+            // Before the engine that serves them makes room for that of the best point: it saves a launch.
+            self.certify(&mut [&mut defaults], Proofs::OfBest, MOST_WINDOWS).await?;
+            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
+        } else {
+            let to_come = if self.is_proved(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
+            self.certify(&mut [&mut best], to_come, MOST_WINDOWS).await?;
+            self.certify(&mut [&mut defaults], Proofs::None, MOST_WINDOWS).await?;
+        }
+        let ((_, best), (_, mut baseline)) = (best, defaults);
+        if is_one {
+            baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
+        }
+        let seen = strategy.advantage(&best.point, &baseline.point);
+        Ok(answer(baseline, best, seen, self.left_out.clone()))
+    }
+
+    /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs as
+    /// much as several candidates. The points of six 70B searches on H200s tie, and such a proof took 8 minutes (`results/h200-70b-search`). Another
+    /// worker proves it at no cost in time.
+    fn tie(&self, strategy: &dyn Strategy, winner: &Incumbent, baseline: &PointResult) -> Option<Incumbent> {
+        let (rate, (gain, error)) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))?;
+        let least = self.plan.search.min_gain;
+        if winner.point == baseline.point
+            || self.trial_runner.workers() > 1
+            || gain >= least.ln_1p()
+            || gain > Z_95 * error
+        {
+            return None;
+        }
+        self.note(&says_tie(&winner.point, gain, least));
+        Some(Incumbent { point: baseline.point.clone(), rate })
+    }
+
+    /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a
+    /// probe behind the proof.
+    fn proves_defaults_first(&self) -> bool {
+        let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
+        let alone = self.trial_runner.workers() == 1 && self.serves_defaults();
+        let price = prices.certify * windows + prices.launch + prices.probe;
+        alone && self.tuned_memory().is_some() && self.affords(price, Proofs::OfBest)
+    }
+
+    /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
+    async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
+        let point = self.plan.space.baseline();
+        let seed = SeedLabel::Candidates.of(self.seed, &[]);
+        match self.trial_runner.launch(Purpose::Baseline, &point).await? {
+            Ok(ready) => {
+                self.started = true;
+                let point = ready.effective.complete(&self.plan.space, point);
+                if point.0.is_empty() {
+                    self.note("the engine tells none of its defaults for the tuned parameters, so the report shows them without values; a `default` of each in the space file names them");
+                }
+                self.trial_runner.known_as(&point);
+                self.defaults = Some(point.clone());
+                self.note_slow_start();
+                let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, first_rate);
+                self.follow(&mut *strategy, Purpose::Baseline).await?;
+                Ok(Ok((point, strategy)))
+            }
+            Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
+            Err(diagnosis) => {
+                self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
+                let mut strategy = (self.make_strategy)(self.plan, seed, &point, self.first_rate(None));
+                let asked = strategy.ask(&mut self.predictor(0), &[]);
+                if let Ask::Probe(query) = asked {
+                    strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
+                }
+                Ok(Ok((point, strategy)))
+            }
+        }
+    }
+
+    /// Does what the strategy asks until it is done or the budget ends: round by round a question for each worker, and for the first alone
+    /// where the defaults are looked at.
+    async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
+        let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
+        let mut before = strategy.incumbent();
+        loop {
+            let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
+            let (mut spent, mut to_come) = (false, self.proofs_to_come());
+            for worker in 0..workers {
+                let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
+                let asked =
+                    debug_span!("ask", worker).in_scope(|| strategy.ask(&mut self.predictor(worker), &in_flight));
+                // A winner is settled when the next question is asked.
+                let incumbent = strategy.incumbent();
+                if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
+                    self.sink.take(&Event::Improved(incumbent));
+                }
+                before = incumbent;
+                let estimated = |point: &Point| strategy.estimate(point).is_some();
+                to_come = match purpose {
+                    // There is nothing to prove until a rate is known to hold.
+                    Purpose::Baseline if before.is_none() && !self.defaults.as_ref().is_some_and(estimated) => {
+                        Proofs::None
+                    }
+                    Purpose::Baseline => Proofs::OfDefaults,
+                    _ => self.proofs_to_come(),
+                };
+                let Ask::Probe(query) = asked else {
+                    debug!(worker, "nothing more is worth its cost");
+                    continue;
+                };
+                let Query { point, rate, acquisition } = &query;
+                debug!(worker, %point, %rate, acquisition, "asked");
+                let fresh =
+                    self.trial_runner.point(worker) != Some(&query.point) || self.trial_runner.certifies(worker);
+                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
+                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
+                price += self.prices().probe(search_window(self.plan, query.rate).to, before);
+                spent = !self.affords(price, to_come);
+                if spent {
+                    break;
+                }
+                round.push(PendingProbe { worker, query, wanted });
+            }
+            if round.is_empty() {
+                if spent {
+                    let (what, price) = match purpose {
+                        Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
+                        _ => (
+                            format!("{}{}", self.untried(strategy.points_left()), self.never_launched()),
+                            Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
+                        ),
+                    };
+                    let ended = self.budget_ended(price, to_come);
+                    self.left_out(format!("{what}: {ended}"));
+                } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
+                    self.left_out(format!(
+                        "{NO_CANDIDATE}: none is expected to gain, apart from what the budget left out"
+                    ));
+                }
+                return Ok(());
+            }
+            let told = self.try_out(purpose, &round).await?;
+            for (asked, told) in round.iter().zip(told) {
+                let Query { point, rate, .. } = &asked.query;
+                match &told {
+                    Tell::Probed(probed) => {
+                        let last = probed.last().map(|probed| &probed.seen);
+                        let (kept, margin) = (last.map(|seen| seen.kept), last.and_then(|seen| seen.margin));
+                        debug!(%point, %rate, probes = probed.len(), kept, margin, "told");
+                    }
+                    Tell::Failed(consequence) => debug!(%point, %rate, ?consequence, "told"),
+                }
+                strategy.tell(&asked.query, &told);
+            }
+            let prices = self.prices();
+            let proofs = self.proofs_to_come().count();
+            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(proofs, 0));
+        }
+    }
+
+    async fn try_out(&mut self, purpose: Purpose, round: &[PendingProbe]) -> Result<Vec<Tell>, RunnerError> {
+        let step = |PendingProbe { worker, query, wanted }: &PendingProbe| TrialStep {
+            worker: *worker,
+            launch: wanted.clone(),
+            probe: Some((self.at_rate(query.rate), Certainty::SEARCH)),
+        };
+        let steps = round.iter().map(step).collect();
+        let mut told = Vec::new();
+        for (PendingProbe { worker, query, .. }, answer) in round.iter().zip(self.trial_runner.round(steps).await?) {
+            // Where no engine of its trial runs, the launch itself has failed.
+            self.started |= self.trial_runner.point(*worker).is_some();
+            told.push(match answer {
+                Ok(verdict) => {
+                    self.look_at(query.rate, verdict);
+                    Tell::Probed(self.probed(*worker))
+                }
+                Err(diagnosis) => {
+                    if purpose == Purpose::Baseline {
+                        let says = &diagnosis.says;
+                        self.note(&format!(
+                            "the engine failed under load with the defaults ({says}); their estimate rests on the probes before that"
+                        ));
+                    }
+                    Tell::Failed(diagnosis.consequence)
+                }
+            });
+        }
+        Ok(told)
+    }
+}
+
+/// What is said of a winner that is expected to gain so much, as a logarithm, where that share counts.
+fn says_tie(winner: &Point, gain: f64, least: f64) -> String {
+    let percent = |share: f64| (share * 1e4).round() / 1e2;
+    let (gains, least) = (percent(gain.exp_m1()), percent(least));
+    format!(
+        "{winner} is expected to gain {gains} % over the defaults, less than {least} % (search.min_gain): the defaults are proved alone"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autotune_plan::space::Value;
+
+    #[test]
+    fn a_tie_is_said_in_per_cent() {
+        let winner = Point::default().with("max-num-seqs", Value::Int(64));
+        let says = "max-num-seqs 64 is expected to gain 0.4 % over the defaults, less than 1 % (search.min_gain): the defaults are proved alone";
+        assert_eq!(says_tie(&winner, 0.004, 0.01), says);
+        assert!(says_tie(&winner, -0.003, 0.029).contains("gain -0.3 % over the defaults, less than 2.9 %"));
+    }
+}

@@ -1,0 +1,432 @@
+//! The twin of a session: fitted to its probes as they come, and used to estimate each verdict for long traffic.
+//!
+//! A probe is judged by a fit that has not seen it. Certifying probes at a rate enter only the fit in hindsight, which can only lower a certified
+//! rate. A new fit is made once the number of probes has grown by half, so that the engine does not wait for arithmetic after every probe.
+
+mod engine;
+mod launches;
+mod likeness;
+mod long_run;
+mod representative;
+
+use std::collections::HashMap;
+
+use tracing::field::Empty;
+use tracing::{debug, debug_span};
+
+pub use self::engine::TwinEngine;
+pub use self::launches::Launches;
+pub use self::likeness::{Compared, Likeness};
+pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, served_in_blocks, think_time};
+use super::sample_sizes::SampleSizes;
+use crate::rig::{CacheUse, ProbeAsk, Telemetry};
+use crate::verdict::paired::{CheckedTwin, Judge, LongRunReplay, estimate};
+use crate::verdict::{Certainty, Outcome, Verdict, Window, weigh};
+use autotune_load::RequestRecord;
+use autotune_numerics::overlap::most_at_once;
+use autotune_plan::settings::{Metric, Plan};
+use autotune_records::units::{Rate, Seconds};
+use autotune_twin::{
+    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
+};
+use autotune_workload::{Material, Outline, Resent};
+
+/// A workload that ends before this many requests is no long run.
+const LEAST_LONG: usize = 2_000;
+/// A twin of fewer probes has no say in verdicts, since one alone fits anything; it does point to the next rate.
+const LEAST_TO_JUDGE: usize = 2;
+/// A batch that exceeds what was ever measured by less than this factor is as good as measured.
+pub const AS_MEASURED: f64 = 1.1;
+/// A fit takes at most so many probes: the one with the largest batch, and the latest.
+const MOST_PROBES: usize = 8;
+/// An answer takes at most so many times as long as one of an idle engine: beyond, there is no steady state.
+const SLOWEST: f64 = 4.0;
+/// Answers are as long as was asked for, within this factor.
+const WHOLE_ANSWERS: f64 = 0.98;
+
+#[derive(Clone, Debug)]
+pub struct FitProbe {
+    engine: TwinEngine,
+    ask: ProbeAsk,
+    pub probe: Probe,
+    /// What later turns resent; `None` if it has none.
+    pub resent: Option<Resent>,
+    told: Telemetry,
+    /// Why the probe does not stand for long traffic of the workload, if it does not.
+    objection: Option<String>,
+}
+
+impl FitProbe {
+    /// From the requests of a probe, what the prefix cache held, and what the engine told of itself.
+    pub fn of(
+        engine: TwinEngine,
+        ask: ProbeAsk,
+        records: &[RequestRecord],
+        cache: &CacheUse,
+        told: &Telemetry,
+    ) -> Self {
+        let served = Served::of(records, cache.counted_share(), engine.reused_block);
+        let objection = beyond(records, ask.window);
+        let steps = seen_steps(records, &served.cached, engine.bounds().max_num_batched_tokens);
+        Self {
+            engine,
+            ask,
+            probe: Probe::served(records, &served, engine.bounds()).with_steps(steps),
+            resent: served.resent,
+            told: told.clone(),
+            objection,
+        }
+    }
+
+    /// Adds the steps that were seen when it was measured: files of requests keep no time of each token.
+    pub fn with_steps(self, steps: Vec<SeenSteps>) -> Self {
+        Self { probe: self.probe.with_steps(steps), ..self }
+    }
+}
+
+/// The engine as all probes together show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Hindsight {
+    pub costs: StepCosts,
+    pub launches: Launches,
+}
+
+pub struct SessionTwin {
+    pub sample_sizes: SampleSizes,
+    /// The probe with the largest batch, and the latest.
+    probes: Vec<Probe>,
+    trials: Vec<u32>,
+    fit: Option<Fit>,
+    /// How many probes there were in all, and how many at the last fit or the last try.
+    fit_probes: usize,
+    tried: usize,
+    /// Whether the count decided the last probe that the twin looked at.
+    overruled: bool,
+    long_run: LongRunTraffic,
+    /// The most requests that were streamed at the same time.
+    pub largest: u32,
+    /// The certifying probes at a rate of the points that are being certified, with their trials. No fit that judges uses them.
+    certifying_probes: Vec<(u32, Probe)>,
+    /// All probes at a rate that stand for long traffic, with their windows: the twin is checked against them.
+    checks: Vec<(Probe, Window)>,
+    /// Worker and trial of each certifying probe that was not cut. Only these tell how fast the certifying launches are: a probe of a launch that
+    /// is too slow for its rate is cut.
+    driven: Vec<(usize, u32)>,
+    /// What later turns were last seen to resend.
+    pub resent: Option<Resent>,
+    /// The seeds of the arrivals that were last sent, by the seeds that were asked for.
+    arrivals: HashMap<u64, u64>,
+    fits: u64,
+}
+
+impl SessionTwin {
+    pub fn new(sample_sizes: SampleSizes) -> Self {
+        Self {
+            sample_sizes,
+            probes: Vec::new(),
+            trials: Vec::new(),
+            fit: None,
+            fit_probes: 0,
+            tried: 0,
+            overruled: false,
+            long_run: LongRunTraffic::new(sample_sizes),
+            largest: 0,
+            certifying_probes: Vec::new(),
+            checks: Vec::new(),
+            driven: Vec::new(),
+            resent: None,
+            arrivals: HashMap::new(),
+            fits: 0,
+        }
+    }
+
+    /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
+    pub fn weigh(
+        &mut self,
+        verdict: Verdict,
+        fit_probe: &FitProbe,
+        source: TrafficSource,
+        certainty: Certainty,
+    ) -> Verdict {
+        let asks = !fit_probe.ask.is_burst() && verdict.open_to_pairs();
+        let judges = |fit: &&Fit| asks && fit.residuals.probes.len() >= LEAST_TO_JUDGE;
+        let Some(fit) = self.fit.as_ref().filter(judges) else { return verdict };
+        let FitProbe { engine, ask, probe, objection, resent, told } = fit_probe;
+        let material = &Material { resent: resent.or(self.resent), ..source.material.clone() };
+        let (source, plan) = (TrafficSource { material, ..source }, source.plan);
+        let (long, requests) = self.long_run.through(engine, &fit.costs, source, ask.rate);
+        let others = self.checks.iter().filter(|(other, _)| other != probe);
+        let others: Vec<(&Probe, Window)> = others.map(|(other, window)| (other, *window)).collect();
+        if let Some(verdict) = endless(&verdict, &long, plan) {
+            return verdict;
+        }
+        let twin = CheckedTwin { fit, others: &others, shared: engine.shared };
+        let mut estimates = estimate(probe, ask.window, twin, &long, &plan.slo);
+        let unlike = || Likeness::of(probe, told, &fit.costs).lacks();
+        if let Some(because) = objection.clone().or_else(|| too_few(requests)).or_else(unlike) {
+            for estimate in &mut estimates {
+                (estimate.judge, estimate.because) = (Judge::PlainCount, because.clone());
+            }
+        }
+        let largest = self.largest.max(streamed_at_once(probe)).max(1);
+        let doubt = UNSEEN * (f64::from(long.batch(OF_THE_TIME)) / f64::from(largest)).ln().max(0.0);
+        weigh(verdict, estimates.into_iter().map(|estimate| estimate.doubted(doubt)).collect(), certainty)
+    }
+
+    /// What engine and twin say of a probe; `None` if there is no twin that judges.
+    pub fn likeness(&self, fit_probe: &FitProbe) -> Option<Likeness> {
+        let fit = self.judging_fit()?;
+        Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
+    }
+
+    /// Whether the twin may judge the next probe: there is a fit, perhaps of too few probes yet, and the count did not decide the last compared probe.
+    pub fn decides(&self) -> bool {
+        self.fit.is_some() && !self.overruled
+    }
+
+    /// Whether the twin may judge the next probe, and its fit has enough probes for that.
+    pub fn judges(&self) -> bool {
+        self.decides() && self.judging_fit().is_some()
+    }
+
+    /// The fit, where it is to enough probes for a say in verdicts.
+    fn judging_fit(&self) -> Option<&Fit> {
+        self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)
+    }
+
+    pub fn note_verdict(&mut self, verdict: &Verdict) {
+        if verdict.limits.iter().any(|l| l.paired.is_some()) {
+            self.overruled = verdict.by_count.is_none();
+        }
+    }
+
+    /// Takes note of how large its batches were, and of what its later turns resent.
+    pub fn note(&mut self, fit_probe: &FitProbe) {
+        self.resent = fit_probe.resent.or(self.resent);
+        self.largest = self.largest.max(streamed_at_once(&fit_probe.probe));
+    }
+
+    /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
+    pub fn note_certifying(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
+        self.certifying_probes.push((trial, fit_probe.probe.clone()));
+        self.check_by(fit_probe);
+        self.driven.extend(complete.then_some((worker, trial)));
+    }
+
+    fn check_by(&mut self, FitProbe { ask, probe, objection, .. }: &FitProbe) {
+        if !ask.is_burst() && objection.is_none() {
+            self.checks.push((probe.clone(), ask.window));
+        }
+    }
+
+    pub fn dismiss(&mut self) {
+        self.certifying_probes.clear();
+        self.driven.clear();
+    }
+
+    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
+    /// launches differ is told for the point that is certified on that worker, whose machine others may have a part of where it is `shared`.
+    pub fn in_hindsight(&self, worker: usize, shared: bool) -> Option<Hindsight> {
+        let (trials, probes) = self.all_probes();
+        let _span = debug_span!("refit", probes = probes.len()).entered();
+        let fit = refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()?;
+        let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
+        Some(Hindsight {
+            costs: fit.costs,
+            launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial)), shared),
+        })
+    }
+
+    pub fn steps_in_hindsight(&self) -> Option<StepCosts> {
+        refit_costs(&self.all_probes().1, self.fit.as_ref()?, self.sample_sizes.fit).ok()
+    }
+
+    /// The probes that were learnt from and those that certify, with their trials.
+    fn all_probes(&self) -> (Vec<u32>, Vec<Probe>) {
+        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
+        learnt.chain(self.certifying_probes.iter().cloned()).unzip()
+    }
+
+    /// Takes a fit_probe of a trial; whether it is time to fit.
+    pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
+        self.probes.push(fit_probe.probe.clone());
+        self.trials.push(trial);
+        self.check_by(fit_probe);
+        if self.probes.len() > MOST_PROBES {
+            // What large batches do, one probe alone may have shown.
+            let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
+            let oldest = usize::from(largest.is_some_and(|(at, _)| at == 0));
+            self.probes.remove(oldest);
+            self.trials.remove(oldest);
+        }
+        self.fit_probes += 1;
+        2 * self.fit_probes >= 3 * self.tried
+    }
+
+    /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
+    /// that alone would stay in its local minimum, whatever new probes show.
+    pub fn fit(&mut self) -> Option<&Fit> {
+        self.fit_with(self.sample_sizes.fit)
+    }
+
+    /// Fits with the effort that a final answer deserves, if there is a fit already.
+    pub fn fit_well(&mut self) {
+        if self.fit.is_some() {
+            self.fit_with(self.sample_sizes.last_fit);
+        }
+    }
+
+    fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
+        self.tried = self.fit_probes;
+        let probes = self.probes.len();
+        let span = debug_span!("fit", probes, replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
+        let _entered = span.enter();
+        let fit = fit_anew(&self.probes, self.fit.as_ref(), effort)
+            .inspect_err(|why| debug!(%why, "there is no fit"))
+            .ok()?;
+        span.record("replays", fit.replays).record("loss", fit.loss);
+        span.record("ttft_sd", fit.residuals.ttft_sd).record("tpot_sd", fit.residuals.tpot_sd);
+        self.fit = Some(fit);
+        self.fits += 1;
+        self.fit.as_ref()
+    }
+
+    /// Takes over a fit to all that was learnt so far, from the journal.
+    pub fn adopt(&mut self, fit: Fit) {
+        self.tried = self.fit_probes;
+        self.fits += 1;
+        self.fit = Some(fit);
+    }
+
+    /// The steps of the engine as they are known, and how many fits there were so far.
+    pub fn known(&self) -> Option<(&StepCosts, u64)> {
+        self.fit.as_ref().map(|fit| (&fit.costs, self.fits))
+    }
+
+    /// The time of one answer at a rate in the steady state, where turns follow answers and there is a twin. It sets how many conversations are
+    /// under way when a probe begins. No more than [`SLOWEST`] times what it takes an idle engine.
+    pub fn answer_time(
+        &mut self,
+        engine: &TwinEngine,
+        source: TrafficSource,
+        rate: Rate,
+        idle: Seconds,
+    ) -> Option<Seconds> {
+        let (think, costs) = (think_time(source.plan)?, self.fit.as_ref()?.costs);
+        let outlines = self.long_run.of(source, self.sample_sizes.answer_time);
+        let sent = engine.sent(outlines, rate, Some(think), source.material.documents_apart());
+        let mut answers = Vec::new();
+        FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
+        // The engine was empty before the first of them, and no conversation begins behind the last.
+        let settled = &answers[answers.len() / 4..answers.len() * 3 / 4];
+        let mean =
+            settled.iter().map(|a| (a.last - a.at).min(SLOWEST * idle.0)).sum::<f64>() / settled.len().max(1) as f64;
+        // In tenths of a second, so that a resumed session asks the same.
+        (mean > 0.0).then_some(Seconds((mean * 10.0).ceil() / 10.0))
+    }
+
+    /// So many requests of long traffic, at one a second.
+    pub fn traffic(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
+        self.long_run.of(source, requests)
+    }
+}
+
+/// Batches stay below the considered size for this share of a long run.
+const OF_THE_TIME: f64 = 0.99;
+/// The error added for each unit of the logarithm by which that size exceeds every measured one. Steps may get longer there: a 70B model at 128
+/// sequences takes a third more.
+const UNSEEN: f64 = 0.5;
+
+/// A queue grows without end if this quantile of the time to first token exceeds so many seconds in a long run.
+pub const ENDLESS: (f64, f64) = (0.9, 5.0);
+
+/// The verdict of a rate at which a queue grows without end in a long run, if no promise is about waiting and so nothing else would tell.
+fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
+    let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
+    (grows && !promises_waiting(plan)).then(|| Verdict {
+        outcome: Outcome::Fail,
+        saturated: true,
+        because: "in a long run of this traffic the queue grows without end, as the twin sees it".to_owned(),
+        ..verdict.clone()
+    })
+}
+
+/// Whether some promise is about the time that requests wait.
+pub fn promises_waiting(plan: &Plan) -> bool {
+    plan.slo.iter().any(|l| l.metric.includes_waiting())
+}
+
+/// The most requests of a probe that were streamed at the same time.
+fn streamed_at_once(probe: &Probe) -> u32 {
+    let streamed = |r: &Observed| Some((r.first?.0, r.last.map_or(f64::INFINITY, |last| last.0)));
+    most_at_once(probe.requests().iter().filter_map(streamed))
+}
+
+/// Why the workload makes no long run, if it makes none.
+fn too_few(requests: usize) -> Option<String> {
+    (requests < LEAST_LONG).then(|| format!("the workload has only {requests} requests, too few for a long run"))
+}
+
+/// Why the long run is not what was measured, if it is not.
+fn beyond(records: &[RequestRecord], window: Window) -> Option<String> {
+    let counted = || records.iter().filter(|r| r.complete() && window.holds(r.due));
+    let asked: u64 = counted().map(|r| u64::from(r.asked_out)).sum();
+    let came: u64 = counted().map(|r| u64::from(r.tokens_out.unwrap_or(0))).sum();
+    ((came as f64) < asked as f64 * WHOLE_ANSWERS)
+        .then(|| "answers end earlier than was asked, and the long run does not know when".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::fixtures::{counted, verdict};
+    use autotune_twin::{Answered, Bounds};
+
+    /// What a probe at that rate teaches of which so many requests were streamed at the same time.
+    fn fit_probe(rate: Rate, at_once: usize) -> FitProbe {
+        let engine = TwinEngine::bare(Bounds { max_num_seqs: 1024, max_num_batched_tokens: 8192, kv_tokens: None });
+        let records = vec![RequestRecord::answered(0, 0.0, 1.0, 10.0, 10, 10); at_once];
+        FitProbe::of(engine, ProbeAsk::at(rate), &records, &CacheUse::default(), &Telemetry::default())
+    }
+
+    #[test]
+    fn a_long_run_that_is_not_what_was_measured_is_said_so() {
+        let window = Window { from: Seconds(0.0), to: Seconds(10.0) };
+        let record =
+            |tokens_out| RequestRecord { asked_out: 100, ..RequestRecord::answered(0, 1.0, 1.5, 2.0, 10, tokens_out) };
+        let early = "answers end earlier than was asked, and the long run does not know when";
+        assert_eq!(beyond(&[record(50)], window).as_deref(), Some(early));
+        assert_eq!(beyond(&[record(100)], window), None);
+        let few = "the workload has only 5 requests, too few for a long run";
+        assert_eq!(too_few(5).as_deref(), Some(few));
+        assert_eq!(too_few(LEAST_LONG), None);
+    }
+
+    #[test]
+    fn a_queue_without_end_fails_a_rate_where_no_promise_is_about_waiting() {
+        let mut plan = crate::quickstart::quickstart(&[]);
+        let served = |waits: f64| {
+            let answer =
+                |i| Answered { at: f64::from(i), first: f64::from(i) + waits, last: f64::from(i) + waits + 1.0 };
+            LongRunReplay::served(&(0..100).map(|i| (answer(i), 10)).collect::<Vec<_>>())
+        };
+        let passed = verdict(Outcome::Pass, vec![counted("tpot_p99")], true);
+        assert_eq!(endless(&passed, &served(9.0), &plan), None, "a promise about waiting tells");
+        plan.slo.retain(|limit| !limit.metric.includes_waiting());
+        assert_eq!(endless(&passed, &served(1.0), &plan), None);
+        let failed = endless(&passed, &served(9.0), &plan).unwrap();
+        assert!(failed.outcome == Outcome::Fail && failed.saturated);
+    }
+
+    #[test]
+    fn the_probe_with_the_largest_batch_stays_and_of_the_others_the_latest() {
+        let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
+        for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
+            let fit_probe = fit_probe(Rate(1.0), at_once);
+            session_twin.note(&fit_probe);
+            session_twin.learn(1, &fit_probe);
+        }
+        let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
+        assert_eq!((kept, session_twin.largest), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
+    }
+}

@@ -1,0 +1,117 @@
+//! Sessions whose verdicts a fitted twin takes part in.
+
+use super::*;
+use crate::verdict::Verdict;
+use autotune_twin::Noise;
+
+/// A job of two candidates.
+fn two() -> Plan {
+    plan(&[
+        ("[0.80, 0.85, 0.90, 0.94, 0.98], default = 0.85", "[0.94], default = 0.94"),
+        ("[128, 256, 2048]", "[256, 2048]"),
+        ("window = \"1500ms\"", "window = \"2s\""),
+        ("[search]", "[search]\ncandidates = 2"),
+        ("gpu_time = \"85s\"", "gpu_time = \"1h\""),
+    ])
+}
+
+/// Each verdict, but those of bursts, with the purpose of its trial and how many fits that judge came before it.
+fn verdicts(entries: &[Entry]) -> Vec<(Purpose, usize, &Verdict)> {
+    let (mut fits, mut verdicts) = (0, Vec::new());
+    for (purpose, _, record) in by_trial(entries) {
+        match record {
+            Record::Fitted { fit, .. } => fits += usize::from(fit.residuals.probes.len() > 1),
+            Record::Probed { ask, verdict, .. } if !ask.is_burst() => {
+                verdicts.push((purpose, fits, &**verdict));
+            }
+            _ => {}
+        }
+    }
+    verdicts
+}
+
+#[tokio::test]
+async fn the_twin_is_fitted_as_probes_come_and_weighs_those_that_it_has_not_seen() {
+    let (answer, entries, _) = run(&two(), 2).await;
+    let all = verdicts(&entries);
+    let weighed = |v: &Verdict| v.limits.iter().any(|l| l.paired.is_some());
+    assert!(all.iter().filter(|(_, fits, _)| *fits == 0).all(|(.., v)| !weighed(v)), "no word without a fit");
+    assert!(all.iter().filter(|(_, fits, v)| *fits > 0 && v.open_to_pairs()).all(|(.., v)| weighed(v)));
+    assert!(all.iter().any(|(.., v)| v.by_count.is_some()), "the pair never decided");
+    // What certifies is new to the twin: in no fit is a window of it, whatever bursts come between.
+    let (mut taught, mut fits) = (0, 0);
+    for (purpose, _, record) in by_trial(&entries) {
+        match record {
+            Record::Probed { ask, .. } => taught += usize::from(!purpose.certifies() || ask.is_burst()),
+            Record::Fitted { fit, .. } => {
+                fits += 1;
+                assert!(
+                    fit.residuals.probes.len() <= taught,
+                    "a fit to more than the {taught} probes that were taught"
+                );
+            }
+            _ => {}
+        }
+    }
+    assert!(fits >= 2 && all.iter().any(|(purpose, ..)| purpose.certifies()), "{fits} fits");
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    // A new fit thinks again of the trial's earlier probes.
+    let first = entries.iter().find_map(|e| match &e.record {
+        Record::Fitted { fit, .. } if fit.residuals.probes.len() < 2 => None,
+        Record::Fitted { trial, probe, verdicts, fit } => Some((*trial, *probe, verdicts.clone(), fit.clone())),
+        _ => None,
+    });
+    let (trial, probe, verdicts, fit) = first.unwrap();
+    assert_eq!((trial, probe), (1, 2), "the first fit that judges comes with the second probe");
+    assert_eq!(fit.residuals.probes.len(), 2);
+    assert!(verdicts.keys().eq(&[1, 2]), "{:?}", verdicts.keys());
+}
+
+#[tokio::test]
+async fn a_session_with_a_twin_resumes_behind_every_record() {
+    resumes(&two(), 2, || Uneventful).await;
+}
+
+#[tokio::test]
+async fn a_session_with_the_programs_own_replays_and_fits_certifies_what_its_model_keeps() {
+    let (plan, memory) = (two(), Memory::default());
+    let rig = Scripted::new(&plan, 2, Uneventful, memory.clone());
+    let trial_runner = TrialRunner::new(vec![rig], &plan, 2, &Silent, Some(memory.folder()), Journal::default());
+    let answer = Session::new(trial_runner, &plan, &Silent).run().await.unwrap();
+    assert_eq!(answer.status, Status::Certified, "{}", answer.because);
+    let best = answer.best.unwrap();
+    let (certified, limit) = (best.certified_rate.unwrap(), best.limit.unwrap());
+    assert!((0.8..1.0).contains(&(certified.0 / limit.0)), "{certified} of {limit}");
+}
+
+/// Real vLLM on shared cores, starts of 110 s: two proofs of ten spent two launches on one cut window each, and proved nothing.
+#[tokio::test]
+async fn a_proof_launches_again_only_behind_a_whole_window() {
+    let (mut again, mut cut) = (0, 0);
+    let noise = Noise { run_to_run: 0.1, ..Noise::default() };
+    for seed in 1..=6 {
+        let (plan, memory) = (two(), Memory::default());
+        let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
+        let rig = Scripted::of(profile, &plan, seed, Uneventful, memory.clone());
+        let Run { entries, .. } = run_on(vec![rig], &plan, seed, Vec::new(), &memory).await;
+        let (mut proved, mut whole) = (None, None);
+        for entry in &entries {
+            match &entry.record {
+                Record::Launching { purpose, point, .. } => {
+                    let now = purpose.certifies().then(|| point.clone());
+                    if now.is_some() && now == proved {
+                        assert_eq!(whole, Some(true), "seed {seed}: the launch before served no whole window");
+                        again += 1;
+                    }
+                    (proved, whole) = (now, None);
+                }
+                Record::Probed { ask, verdict, .. } if proved.is_some() && !ask.is_burst() => {
+                    cut += usize::from(whole.is_none() && !verdict.complete);
+                    whole = Some(whole == Some(true) || verdict.complete);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(again > 0 && cut > 0, "{again} further launches, {cut} whose first window was cut");
+}
