@@ -1,4 +1,4 @@
-"""Prints the lines of each folder of src/, of each crate, and of what stands beside it: of code without tests, and of tests. Blank lines and comments count.
+"""Prints the lines of each folder of src/ and of crates/session, of each other crate, and of what stands beside it: of code without tests, and of tests. Blank lines and comments count.
 
     python3 docs/size.py [--write]
 
@@ -36,7 +36,10 @@ def size(files, tests):
     return code, test
 
 
-rows = {str(folder): list(folder.rglob("*.rs")) for folder in [*pathlib.Path("src").iterdir(), *pathlib.Path("crates").iterdir()] if folder.is_dir()}
+session = pathlib.Path("crates/session/src")
+folders = [folder for place in ("src", "crates", session) for folder in pathlib.Path(place).iterdir() if folder.is_dir() and folder != session.parent]
+rows = {str(folder): list(folder.rglob("*.rs")) for folder in folders}
+rows["crates/session/src/*.rs"] = list(session.glob("*.rs"))
 rows["src/*.rs"] = list(pathlib.Path("src").glob("*.rs"))
 tests = {test for root in ("src", "crates") for test in tests_of(pathlib.Path(root))}
 sizes = {name: size(files, tests) for name, files in rows.items()}
