@@ -36,7 +36,11 @@ pub fn are_written() -> bool {
 /// A filter as `RUST_LOG` writes it; `None` if it is empty.
 fn filter(asked: &OsStr) -> Result<Option<Targets>, String> {
     let asked = asked.to_str().ok_or("it is not UTF-8")?;
-    let parsed = (!asked.trim().is_empty()).then(|| asked.parse::<Targets>());
+    if asked.contains('[') {
+        return Err("it names a span, and takes targets and levels alone".into());
+    }
+    let parts: Vec<&str> = asked.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let parsed = (!parts.is_empty()).then(|| parts.join(",").parse::<Targets>());
     parsed.transpose().map_err(|e| e.to_string())
 }
 
@@ -47,7 +51,8 @@ mod tests {
     #[test]
     fn a_filter_names_targets_and_levels_and_nothing_is_none() {
         assert!(filter(OsStr::new(" ")).unwrap().is_none());
-        assert!(filter(OsStr::new("autotune::rig=debug,warn")).unwrap().is_some());
+        assert!(filter(OsStr::new("autotune_session::rig=debug, warn,")).unwrap().is_some());
+        assert!(filter(OsStr::new("autotune[trial]=debug")).is_err());
         assert!(filter(OsStr::new("autotune=loud")).is_err());
     }
 }

@@ -322,6 +322,11 @@ impl RealRig {
         Some(Ready { effective, process, warmed, warm_up: None, ..launched.clone() })
     }
 
+    /// Whether that point is started with a smaller cap on sequences than the widest, since its own launch has fewer CUDA graphs.
+    fn is_narrowed(&self, wide: &Point, point: &Point) -> bool {
+        widest(&self.plan, self.graph, point).is_some_and(|narrow| narrow != *wide)
+    }
+
     /// Starts an engine with the arguments of a wider point whose limits it then lowers. The first such engine tells its CUDA graphs. If a launch of
     /// the point itself has fewer, an engine is started with its own cap on sequences.
     async fn launch_wide(
@@ -576,7 +581,9 @@ impl Rig for RealRig {
         if let Some((on, widest)) = live {
             match self.launch_wide(trial, point, (on, widest.clone()), spawned).await {
                 Err(RigError::Engine(failure))
-                    if self.plan.engine.graph.is_none() && may_start_plainly(&failure.diagnosis, &widest, point) =>
+                    if self.plan.engine.graph.is_none()
+                        && may_start_plainly(&failure.diagnosis, &widest, point)
+                        && !self.is_narrowed(&widest, point) =>
                 {
                     let Diagnosis { says, line, .. } = failure.diagnosis;
                     self.live_unsupported_reason = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));

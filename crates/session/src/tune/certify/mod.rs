@@ -291,7 +291,9 @@ impl<R: Rig> Context<'_, R> {
                 }
             }
             one.ended = self.why_ended(one);
-            one.rate = one.certifier.next(one.rate);
+            if one.ended.is_none() {
+                one.rate = one.certifier.next(one.rate);
+            }
         }
         let prices = self.prices();
         let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
@@ -305,7 +307,8 @@ impl<R: Rig> Context<'_, R> {
         let ended = one.ended.clone().unwrap_or_else(|| format!("{} probes", one.windows));
         self.proofs.push(one.clone());
         let Some(proof) = one.certifier.proof() else {
-            self.left_out(unproved(what, one.rate, &ended));
+            let lowest = one.judged.iter().map(|(rate, _)| rate.0).fold(one.rate.0, f64::min);
+            self.left_out(unproved(what, Rate(lowest), &ended));
             return;
         };
         if !one.certifier.precise(self.plan.search.precision) {

@@ -136,7 +136,7 @@ impl Certifier {
         self.ceiling.is_some()
     }
 
-    /// Whether a promise was surely broken at that rate or below.
+    /// Whether a probe at that rate or below was cut, saturated, or broke a promise beyond measure.
     pub fn failed_at(&self, rate: Rate) -> bool {
         self.failed.iter().any(|failed| failed.log_rate <= rate.0.ln())
     }

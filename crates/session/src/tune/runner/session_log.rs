@@ -119,6 +119,11 @@ impl<'a> SessionLog<'a> {
             && !self.cannot_change_live()
     }
 
+    /// The tokens of the largest step that had a CUDA graph on the first engine, to which the twin is fitted.
+    pub fn first_graph(&self) -> Option<i64> {
+        self.passed().iter().find_map(Entry::ready)?.process.graph
+    }
+
     /// Whether an engine could not change its limits.
     pub fn cannot_change_live(&self) -> bool {
         self.passed().iter().filter_map(Entry::ready).any(|ready| ready.process.live_unsupported_reason.is_some())

@@ -15,6 +15,7 @@ use crate::rig::{Failure, Measured, ProbeAsk, Ready, Rig, RigError, Trial};
 use crate::verdict::paired::Judge;
 use crate::verdict::{Certainty, Course, Outcome, Slack, Verdict, judge};
 use autotune_plan::engine::diagnosis::{Cause, Consequence, Diagnosis};
+use autotune_plan::engine::live::has_graphs;
 use autotune_records::units::Seconds;
 
 /// Where a twin may judge, a probe is cut only at this many times the violations that a promise absorbs. Where a hundred requests absorb one,
@@ -76,7 +77,9 @@ impl<R: Rig> Worker<R> {
             };
             match answer {
                 Ok(ready) => {
-                    let engine = TwinEngine::of(look(session_log).plan, point, &ready);
+                    // An engine without some CUDA graphs has other step times than those that the twin is fitted to.
+                    let alike = has_graphs(look(session_log).first_graph(), point);
+                    let engine = TwinEngine::of(look(session_log).plan, point, &ready).filter(|_| alike);
                     self.current = Some(Current {
                         trial: *trial,
                         point: point.clone(),

@@ -28,8 +28,8 @@ const TOKENS: &str = "max-num-batched-tokens";
 
 /// The flag whose value is the largest step in tokens that has a CUDA graph.
 pub(super) const LARGEST_GRAPH: &str = "max-cudagraph-capture-size";
-/// Parts of arguments that fix which CUDA graphs are captured, whatever the limits of a step.
-const FIX_GRAPHS: [&str; 4] = ["cudagraph", "cuda-graph", "compilation-config", "-O"];
+/// Parts of arguments that fix which CUDA graphs are captured, whatever the limits of a step: flags, and keys of `--compilation-config`.
+const FIX_GRAPHS: [&str; 2] = ["capture-size", "cuda-graph-sizes"];
 
 /// Arguments with which the scheduler is another one, or limits also bound something that is fixed at the launch.
 const STAY: [&str; 6] = [
@@ -111,8 +111,8 @@ pub fn widest(plan: &Plan, graph: Option<i64>, point: &Point) -> Option<Point> {
     (is_choice && serves(&widest, None, point)).then_some(widest)
 }
 
-/// The tokens of the largest step for which an engine that was launched with larger limits has a CUDA graph, by the configuration in its log.
-/// `None` if it captures none, as on a CPU, or if the arguments fix them for every point.
+/// The tokens of the largest step that has a CUDA graph, by the configuration that a live engine tells. `None` if it captures none, as on a CPU,
+/// or if the arguments fix them for every point.
 pub fn largest_graph(plan: &Plan, effective: &Effective) -> Option<i64> {
     let fixes = |word: &str| FIX_GRAPHS.iter().any(|part| word.replace('_', "-").contains(part));
     let mut words = plan.engine.command.iter().chain(&plan.engine.args);
@@ -126,12 +126,12 @@ pub fn largest_graph(plan: &Plan, effective: &Effective) -> Option<i64> {
     }
 }
 
-/// Whether a launch of this point would capture a CUDA graph for each of its steps for which an engine with graphs up to `graph` tokens has one.
+/// Whether a launch of this point would have a CUDA graph for each of its steps for which an engine with graphs up to `graph` tokens has one.
 ///
-/// vLLM captures them for steps of up to `min(2 * max-num-seqs, 512, max-num-batched-tokens)` tokens (`VllmConfig._set_cudagraph_sizes` of 0.24
-/// and 0.32), and larger steps run without one. An 8B model on an H200 with 64 sequences and steps of 256 tokens kept its promises up to about
-/// 14 req/s on an engine with graphs up to 512. Its own launches, with graphs up to 128, broke them at 3.6 (`results/h200-8b-gain-seventh`).
-fn has_graphs(graph: Option<i64>, point: &Point) -> bool {
+/// vLLM captures them for steps of up to `2 * max-num-seqs` tokens, and for 512 or `max-num-batched-tokens` at most. Larger steps run without
+/// one (`VllmConfig._set_cudagraph_sizes` of 0.24 and 0.32). On an H200, an 8B model with 64 sequences and steps of 256 tokens was expected to
+/// keep its promises at 14 req/s, by an engine with graphs up to 512. Its own launches broke them at 5.3 (`results/h200-8b-gain-seventh`).
+pub fn has_graphs(graph: Option<i64>, point: &Point) -> bool {
     let LiveLimits { sequences, tokens } = LiveLimits::of(point);
     let missing = |(graph, sequences): (i64, i64)| 2 * sequences < tokens.map_or(graph, |tokens| graph.min(tokens));
     !graph.zip(sequences).is_some_and(missing)
@@ -219,8 +219,13 @@ mod tests {
         assert_eq!(largest_graph(&plan(""), &told(512)), Some(512));
         assert_eq!(largest_graph(&plan(""), &told(0)), None);
         assert_eq!(largest_graph(&plan(""), &Effective::default()), None);
-        for fixed in ["--max-cudagraph-capture-size=512", "--compilation_config", "-O3"] {
+        for fixed in
+            ["--max-cudagraph-capture-size=512", "--cudagraph_capture_sizes", "-O.max_cudagraph_capture_size=512"]
+        {
             assert_eq!(largest_graph(&plan(&format!("\"{fixed}\", ")), &told(512)), None, "{fixed}");
+        }
+        for other in ["--model=deepseek-ai/DeepSeek-OCR", "--cudagraph-metrics", "-O3"] {
+            assert_eq!(largest_graph(&plan(&format!("\"{other}\", ")), &told(512)), Some(512), "{other}");
         }
     }
 

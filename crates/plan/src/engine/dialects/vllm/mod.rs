@@ -133,6 +133,9 @@ impl Dialect for Vllm {
                 }
             }
         }
+        let graph =
+            config.get("compilation_config").and_then(|section| section.get("max_cudagraph_capture_size")?.as_i64());
+        values.extend(graph.map(|tokens| (live::LARGEST_GRAPH.to_owned(), Value::Int(tokens))));
         let cache = |name: &str| config.get("cache_config")?.get(name)?.as_u64();
         let blocks = || cache("num_gpu_blocks")?.checked_mul(cache("block_size")?);
         let version = info.get("system_env").and_then(|e| e.get("vllm_version")).and_then(|v| v.as_str());
