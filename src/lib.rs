@@ -1,7 +1,7 @@
 //! `autotune` finds the arguments of an LLM inference server: the highest request rate that keeps the promised latencies.
 //!
-//! The folders of `src/` are the rooms of the map in `docs/development.md`. Data flows one way: settings -> tune -> (search asks, the rig answers,
-//! verdict judges, journal remembers) -> report.
+//! `docs/development.md` has the map of these folders and of the crates below them. Data flows one way: settings -> tune -> (search asks, the rig
+//! answers, verdict judges, journal remembers) -> report.
 
 pub mod calibration;
 pub mod cli;

@@ -322,9 +322,9 @@ impl RealRig {
         Some(Ready { effective, process, warmed, warm_up: None, ..launched.clone() })
     }
 
-    /// Whether that point is started with a smaller cap on sequences than the widest, since its own launch has fewer CUDA graphs.
-    fn is_narrowed(&self, wide: &Point, point: &Point) -> bool {
-        widest(&self.plan, self.graph, point).is_some_and(|narrow| narrow != *wide)
+    /// What to start instead of that wide point, since a launch of the point itself has fewer CUDA graphs; `None` if it has as many.
+    fn narrowed(&self, wide: &Point, point: &Point) -> Option<Point> {
+        widest(&self.plan, self.graph, point).filter(|narrow| narrow != wide)
     }
 
     /// Starts an engine with the arguments of a wider point whose limits it then lowers. The first such engine tells its CUDA graphs. If a launch of
@@ -338,8 +338,7 @@ impl RealRig {
     ) -> Result<Ready, RigError> {
         let ready = self.launch_one(trial, point, Some((on, wide.clone())), spawned).await?;
         self.graph = self.graph.max(ready.process.graph);
-        let narrow = widest(&self.plan, self.graph, point).filter(|narrow| *narrow != wide);
-        let Some(narrow) = narrow else { return Ok(ready) };
+        let Some(narrow) = self.narrowed(&wide, point) else { return Ok(ready) };
         debug!(trial = trial.number, %narrow, "a launch of the point has fewer CUDA graphs");
         self.stop().await?;
         self.launch_one(trial, point, Some((on, narrow)), spawned).await
@@ -583,7 +582,7 @@ impl Rig for RealRig {
                 Err(RigError::Engine(failure))
                     if self.plan.engine.graph.is_none()
                         && may_start_plainly(&failure.diagnosis, &widest, point)
-                        && !self.is_narrowed(&widest, point) =>
+                        && self.narrowed(&widest, point).is_none() =>
                 {
                     let Diagnosis { says, line, .. } = failure.diagnosis;
                     self.live_unsupported_reason = Some(line.map_or(says.clone(), |line| format!("{says} {line}")));
