@@ -1,4 +1,4 @@
-//! A space file for an engine that is deployed already: what it is started with is kept, and what is not known is proposed and said to be.
+//! A space file for an engine that is deployed already. What it is started with is kept. What is not known is proposed and marked as proposed.
 //!
 //! It makes text of words. It reads no file and asks no server.
 
@@ -151,7 +151,9 @@ impl Deployment {
                 // `vllm serve` wants it without a flag.
                 self.command.extend(group.into_iter().skip(1));
             } else {
-                self.flags.retain(|other| named(other) != name);
+                // The last of a switch and its opposite counts.
+                let switch = |name: &str| name.strip_prefix("no-").unwrap_or(name).to_owned();
+                self.flags.retain(|other| switch(&named(other)) != switch(&name));
                 self.flags.push(group);
             }
         }
@@ -391,6 +393,12 @@ mod tests {
         assert_eq!(baseline.get(MEMORY_KNOB), Some(&Value::Real(0.85)));
         assert_eq!(baseline.get("max-num-batched-tokens"), None, "{text}");
         assert!(text.contains("constraints") && text.contains("proposed"), "{text}");
+    }
+
+    #[test]
+    fn the_last_of_a_switch_and_its_opposite_counts() {
+        let (plan, text) = plan("vllm serve m --no-enable-prefix-caching --enforce-eager --enable-prefix-caching");
+        assert_eq!(plan.engine.args, ["--enforce-eager", "--enable-prefix-caching"], "{text}");
     }
 
     #[test]

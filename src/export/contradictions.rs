@@ -26,6 +26,7 @@ impl Measured<'_> {
             .flatten()
             .chain(seen.fixed_arguments())
             .chain(seen.overruled())
+            .chain(seen.switched_off())
             .collect()
     }
 }
@@ -160,7 +161,7 @@ impl<'m> Seen<'_, 'm> {
         })
     }
 
-    /// Every word of every place, short names of flags in full.
+    /// The words of the keys, then every word of every place, short names of flags in full. The engine takes the last of a flag.
     fn words(&self) -> Vec<String> {
         const SHORT: [(&str, &str); 5] = [
             ("-tp", "--tensor-parallel-size"),
@@ -176,15 +177,30 @@ impl<'m> Seen<'_, 'm> {
             let value = value.map_or_else(String::new, |value| format!("={value}"));
             known.map(|(_, long)| format!("{long}{value}")).unwrap_or(word)
         };
-        self.engine.words.iter().cloned().chain(of_places).map(in_full).collect()
+        let location = &self.engine.location;
+        let of_keys = location.keys.words(self.document.root().at(&location.keys_at), location.off);
+        of_keys.into_iter().chain(self.engine.words.iter().cloned()).chain(of_places).map(in_full).collect()
     }
 
-    /// What a key says that stands for a flag.
-    fn key(&self, flag: &str) -> Option<&'m str> {
-        let location = &self.engine.location;
-        let setting = Setting { name: flag.to_owned(), value: Value::Int(0) };
-        let key = location.keys.of(self.document.root().at(&location.keys_at), &setting)?;
-        self.node(Some(&key.at(&location.keys_at)))?.text()
+    /// Switches that the kind turns off, and that the measurement left alone.
+    fn switched_off(&self) -> Vec<Problem> {
+        let (words, location) = (self.words(), &self.engine.location);
+        let best = self.outcome.best.as_ref();
+        let is_tuned = |flag: &str| best.is_some_and(|best| best.parameters.0.contains_key(flag));
+        let says = |flag: &str| {
+            let on = Setting { name: flag.to_owned(), value: Value::Bool(true) };
+            let key = location.keys.of(None, &on)?.at(&location.keys_at);
+            let map = key.parent().and_then(|(above, _)| self.document.root().at(&above));
+            let span = map.map_or(0..0, |map| map.span.start..map.span.start);
+            let hint = format!("set {key} to true, or measure with --no-{flag}");
+            let says = format!("the engine gets --no-{flag} here, and was measured without");
+            Some(Problem::new(&span, says, "here", hint))
+        };
+        let off = location.off.iter().filter(|flag| {
+            let measured = switch(&self.outcome.fixed_arguments, flag);
+            switch(&words, flag) == Some(false) && measured.is_none() && !is_tuned(flag)
+        });
+        off.filter_map(|flag| says(flag)).collect()
     }
 
     /// Arguments here that decide the size of the KV cache, whatever the share of memory is.
@@ -194,10 +210,8 @@ impl<'m> Seen<'_, 'm> {
             return Vec::new();
         }
         let words = self.words();
-        let stands = |flag: &&str| {
-            value_of(&words, flag).or(self.key(flag)).is_some()
-                && value_of(&self.outcome.fixed_arguments, flag).is_none()
-        };
+        let stands =
+            |flag: &&str| value_of(&words, flag).is_some() && value_of(&self.outcome.fixed_arguments, flag).is_none();
         let says = |flag: &str| {
             let says =
                 format!("--{flag} decides the size of the KV cache here, and --gpu-memory-utilization no longer does");
@@ -243,9 +257,8 @@ impl<'m> Seen<'_, 'm> {
                 w.strip_prefix("--").is_some_and(|w| w.split('=').next().unwrap_or(w).replace('_', "-") == name)
             });
             let measured = value.map_or_else(|| format!("--{name}"), |value| format!("--{name} {value}"));
-            let key = self.key(&name);
-            let there = value_of(&words, &name).or(key).filter(|_| value.is_some());
-            let says = match (stands || key.is_some(), there, value) {
+            let there = value_of(&words, &name).filter(|_| value.is_some());
+            let says = match (stands, there, value) {
                 (false, ..) => format!("it was measured with {measured}, which is not here"),
                 (true, Some(there), Some(value)) if !same_value(there, value) && !is_placeholder(there) => {
                     format!("it was measured with {measured}, and here is {there}")
@@ -261,6 +274,14 @@ impl<'m> Seen<'_, 'm> {
         };
         flags.filter(told).filter_map(differs).collect()
     }
+}
+
+/// Whether the last word that names a switch turns it on.
+fn switch(words: &[String], flag: &str) -> Option<bool> {
+    words.iter().rev().filter_map(|word| word.strip_prefix("--")).find_map(|word| match word.replace('_', "-") {
+        on if on == flag => Some(true),
+        off => (off.strip_prefix("no-") == Some(flag)).then_some(false),
+    })
 }
 
 /// Whether two values of a flag are the same: 0.90 is 0.9.

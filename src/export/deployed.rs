@@ -1,6 +1,5 @@
 //! What a manifest starts, for whoever writes a space file from it.
 
-use super::arguments::keys::Keys;
 use super::flags::{Flags, is_placeholder};
 use super::known::model_of;
 use super::locate::Located;
@@ -65,14 +64,15 @@ fn described(source: &Source, document: Document<'_>, engine: &Located<'_>) -> D
     let location = &engine.location;
     let node = |path: &Option<super::yaml::Path>| document.root().at(path.as_ref()?).filter(|node| !node.is_nothing());
     let plain = |node: &Node| node.text().filter(|_| !is_placeholder(source.raw(node))).map(str::to_owned);
-    let mut words = engine.words.clone();
+    // Arguments behind the keys win over them.
+    let mut words = location.keys.words(document.root().at(&location.keys_at), location.off);
+    words.extend(engine.words.iter().cloned());
     // Words of a variable stand where the script expands it.
     let variables = engine.arguments.iter().filter(|place| {
         let path = &place.path().0;
         location.env.iter().any(|env| path.starts_with(&env.0)) && document.root().at(place.path()).is_some()
     });
     words.extend(variables.flat_map(|place| place.seen()).map(|word| word.text.to_owned()));
-    words.extend(by_keys(location.keys, document.root().at(&location.keys_at)));
     if model_of(&words).is_none()
         && let Some(model) = node(&location.model).and_then(plain)
     {
@@ -87,28 +87,6 @@ fn described(source: &Source, document: Document<'_>, engine: &Located<'_>) -> D
         words,
         gpus: node(&location.gpus).and_then(plain),
         variables: variables.collect(),
-    }
-}
-
-/// The flags that stand as keys of a mapping.
-fn by_keys(keys: Keys, map: Option<&Node>) -> Vec<String> {
-    let Some(map) = map else { return Vec::new() };
-    let words = |flag: &str, value: &str| match value {
-        "true" => vec![format!("--{flag}")],
-        "false" => vec![format!("--no-{flag}")],
-        value => vec![format!("--{flag}"), value.to_owned()],
-    };
-    match keys {
-        Keys::None => Vec::new(),
-        Keys::Named(keys) => {
-            let at = |path: &str| map.at(&super::yaml::Path::default().key(path)).and_then(Node::text);
-            keys.iter().filter_map(|key| Some(words(key.flag, at(key.path)?))).flatten().collect()
-        }
-        Keys::Config | Keys::Python => {
-            let entries = map.entries().iter();
-            let of = |(key, value): &(Node, Node)| Some(words(&key.text()?.replace('_', "-"), value.text()?));
-            entries.filter_map(of).flatten().collect()
-        }
     }
 }
 
@@ -129,5 +107,44 @@ mod tests {
         assert!(other.contains("no engine is called `router`"), "{other}");
         let service = deployed("s.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n", None, &TUNED);
         assert!(service.unwrap_err().render().contains("autotune init -- vllm serve MODEL"));
+    }
+
+    fn of_keys(text: &str) -> String {
+        deployed("m.yaml", text, None, &TUNED).unwrap_or_else(|e| panic!("{}", e.render())).words.join(" ")
+    }
+
+    #[test]
+    fn keys_of_the_production_stack_are_words_as_the_chart_passes_them() {
+        let values = |model: &str| of_keys(&format!("servingEngineSpec: {{modelSpec: [{{modelURL: m{model}}}]}}\n"));
+        assert_eq!(
+            values(", vllmConfig: {tensorParallelSize: 2, dtype: bfloat16, enablePrefixCaching: true, maxLoras: 4}"),
+            "--enable-prefix-caching --dtype bfloat16 --tensor-parallel-size 2 --max-loras 4 --model m"
+        );
+        assert_eq!(
+            values(", vllmConfig: {enableChunkedPrefill: false, runner: auto, revision: '', extraArgs: [--seed, '1']}"),
+            "--no-enable-chunked-prefill --no-enable-prefix-caching --runner auto --seed 1 --model m"
+        );
+        // Without a key it passes nothing, and nor does Ray's template for a key that is missing.
+        for nothing in ["", ", vllmConfig: {}", ", vllmConfig: "] {
+            assert_eq!(values(nothing), "--model m", "{nothing}");
+        }
+        assert_eq!(values(", raySpec: {enabled: true}, vllmConfig: {dtype: auto}"), "--dtype auto --model m");
+        assert!(
+            values(", raySpec: {enabled: false}, vllmConfig: {dtype: auto}").contains("--no-enable-prefix-caching")
+        );
+    }
+
+    #[test]
+    fn keys_of_a_runtime_are_words_as_its_operator_passes_them() {
+        let runtime = |config: &str| {
+            of_keys(&format!(
+                "apiVersion: production-stack.vllm.ai/v1alpha1\nkind: VLLMRuntime\nmetadata: {{name: r}}\nspec: {{model: {{modelURL: m, dtype: half}}, vllmConfig: {config}}}\n"
+            ))
+        };
+        assert_eq!(
+            runtime("{tensorParallelSize: 2, enableChunkedPrefill: true}"),
+            "--enable-chunked-prefill --no-enable-prefix-caching --dtype half --tensor-parallel-size 2 --model m"
+        );
+        assert_eq!(runtime("{}"), "--no-enable-chunked-prefill --no-enable-prefix-caching --dtype half --model m");
     }
 }

@@ -44,7 +44,7 @@ struct Started {
 /// The engine of a location; `None` if nothing there looks like one.
 ///
 /// # Errors
-/// What an engine is started with but cannot be edited: templates, anchors that others use, a here-document without an end, two engines in one script.
+/// What starts an engine but cannot be edited: templates, anchors that others use, a here-document without an end, two engines in one script.
 pub fn locate<'m>(
     document: Document<'m>,
     location: ArgumentLocation,

@@ -1,8 +1,8 @@
 //! The winning arguments in the user's own manifest, and nothing else changed.
 //!
-//! A [`source`] knows every byte of the file and where each node stands. [`shapes`] list the places where an engine may have its arguments,
-//! and [`locate`] finds the engine there by its command or image, with the variables of its script that hold flags (`kept`). [`flags`] decides
-//! what has to change, and [`arguments`] write it in the file's own style. [`mod@write`] proves that the result means what was intended and nothing else.
+//! A [`source`] knows every byte of the file and where each node stands. [`shapes`] list the places where an engine may have its arguments. [`locate`]
+//! finds the engine there by its command or image, with the variables of its script that hold flags (`kept`). [`flags`] decides what has to change, and
+//! [`arguments`] write it in the file's own style. [`mod@write`] proves that the result means what was intended and nothing else.
 
 pub mod arguments;
 pub mod contradictions;

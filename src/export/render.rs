@@ -10,7 +10,7 @@ use super::yaml::{Kind, Node, Path, Step, Style, is_special};
 
 /// A scalar of one line that says a text, in a style where it can be kept, otherwise in quotes.
 pub fn scalar(text: &str, style: Style, in_flow: bool) -> String {
-    let one_line = !text.contains(['\n', '\r', '\t']) && !text.chars().any(char::is_control);
+    let one_line = !text.chars().any(char::is_control);
     match style {
         Style::Plain if plain_is_safe(text, in_flow) => text.to_owned(),
         Style::Single if one_line => format!("'{}'", text.replace('\'', "''")),
@@ -36,7 +36,7 @@ fn plain_is_safe(text: &str, in_flow: bool) -> bool {
         && !text.chars().any(char::is_control)
 }
 
-/// Which quotes the items of a list prefer: those of most of its items of a kind; `None` if most have none.
+/// The most frequent style among plain, single and double quotes; ties prefer plain, then double. `None` if no item has one of them.
 pub fn favourite(styles: impl Iterator<Item = Style>) -> Option<Style> {
     let (mut plain, mut single, mut double) = (0, 0, 0);
     for style in styles {
@@ -61,7 +61,7 @@ pub fn favourite_quotes(styles: impl Iterator<Item = Style>) -> Style {
     favourite(styles.filter(|s| *s != Style::Plain)).unwrap_or(Style::Double)
 }
 
-/// White space as wide as what stands before a column in its line.
+/// The indentation of a node, as white space.
 pub fn indent_of(source: &Source, node: &Node) -> String {
     let before = source.before(node.span.start);
     before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
@@ -116,7 +116,7 @@ fn append_in_brackets(source: &Source, list: &Node, items: &[Range<usize>], grou
     let lines: Vec<String> = groups.iter().map(|words| format!("{line}{}", words.join(&inner))).collect();
     let behind = &source.text[last.end..list.span.end.saturating_sub(1)];
     match (behind.contains('\n'), behind.trim_start().starts_with(',')) {
-        // What is noted behind the last item stays behind it.
+        // Comments behind the last item stay behind it.
         (true, true) => {
             let text: String = lines.iter().map(|line| format!("{line},")).collect();
             vec![Edit::insert(source.line_stop(last.end), text)]
@@ -128,7 +128,7 @@ fn append_in_brackets(source: &Source, list: &Node, items: &[Range<usize>], grou
     }
 }
 
-/// Takes items of a list or entries of a mapping away, with what is noted behind them, and adds items behind the last one.
+/// Removes items of a list or entries of a mapping with the comments on their lines, then appends `added`.
 pub fn edit_items(
     source: &Source,
     root: &Node,
@@ -153,7 +153,7 @@ pub fn edit_items(
         let (first, last) = (*run.first()?, *run.last()?);
         match node.is_flow() {
             true if last + 1 == spans.len() && !added.is_empty() => {
-                // What is noted above the last line of them stays.
+                // Comments above the last removed line stay.
                 let on_line = run.iter().rposition(|index| begins_line(source, spans[*index].start));
                 let from = first + on_line.unwrap_or(0);
                 if from > first {
@@ -265,29 +265,30 @@ impl Entry {
     }
 
     /// What stands behind the key's colon.
-    fn block(&self, start: &str, list_indent: &str, step: &str) -> String {
+    fn block(&self, start: &str, list_indent: &str, map_indent: &str) -> String {
         match self {
             Self::Scalar(text) => format!(" {text}"),
             Self::List(items) => {
                 let start = format!("{start}{list_indent}");
-                items.iter().map(|item| format!("{start}- {}", item.item(&start, list_indent, step))).collect()
+                items.iter().map(|item| format!("{start}- {}", item.item(&start, list_indent, map_indent))).collect()
             }
             Self::Map(entries) => {
-                let start = format!("{start}{step}");
+                let start = format!("{start}{map_indent}");
                 entries
                     .iter()
-                    .map(|(key, value)| format!("{start}{key}:{}", value.block(&start, list_indent, step)))
+                    .map(|(key, value)| format!("{start}{key}:{}", value.block(&start, list_indent, map_indent)))
                     .collect()
             }
         }
     }
 
     /// What stands behind the dash of an item; `start` is the line end and the indentation of the dash.
-    pub fn item(&self, start: &str, list_indent: &str, step: &str) -> String {
+    pub fn item(&self, start: &str, list_indent: &str, map_indent: &str) -> String {
         match self {
             Self::Map(entries) => {
                 let start = format!("{start}  ");
-                let entry = |(key, value): &(String, Self)| format!("{key}:{}", value.block(&start, list_indent, step));
+                let entry =
+                    |(key, value): &(String, Self)| format!("{key}:{}", value.block(&start, list_indent, map_indent));
                 entries.iter().map(entry).collect::<Vec<_>>().join(&start)
             }
             other => other.flow(),
@@ -295,10 +296,10 @@ impl Entry {
     }
 }
 
-/// The innermost mapping above a place that is there, and the keys from it to the place.
+/// The innermost mapping above a place that is there, and the keys from it to the place. A key without a value has no mapping.
 pub fn owner<'m>(root: &'m Node, path: &Path) -> Option<(&'m Node, Vec<String>)> {
     (0..path.0.len()).rev().find_map(|depth| {
-        let map = root.at(&Path(path.0[..depth].to_vec()))?;
+        let map = root.at(&Path(path.0[..depth].to_vec())).filter(|node| !node.is_null())?;
         let key = |step: &Step| if let Step::Key(key) = step { Some(key.clone()) } else { None };
         Some((map, path.0[depth..].iter().map(key).collect::<Option<Vec<_>>>()?))
     })
@@ -320,10 +321,11 @@ pub fn insert_entry(source: &Source, root: &Node, map: &Node, key: &str, entry: 
     let Kind::Mapping { entries, flow } = &map.kind else { return None };
     match (entries.last(), flow) {
         (Some((_, last)), true) => Some(Edit::insert(last.span.end, format!(", {key}: {}", entry.flow()))),
-        (None, _) => Some(Edit::replace(map.span.clone(), format!("{{{key}: {}}}", entry.flow()))),
+        // Comments between the brackets stay.
+        (None, _) => Some(Edit::insert(map.span.start + 1, format!("{key}: {}", entry.flow()))),
         (Some(_), false) => {
             let start = format!("{}{}", source.line_end(), indent_of(source, map));
-            let body = entry.block(&start, list_indent(source, root), &step(source, root));
+            let body = entry.block(&start, list_indent(source, root), &map_indent(source, root));
             Some(Edit::insert(source.line_stop(source.end(map)), format!("{start}{key}:{body}")))
         }
     }
@@ -333,7 +335,7 @@ pub fn insert_entry(source: &Source, root: &Node, map: &Node, key: &str, entry: 
 fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: &Entry) -> Option<Edit> {
     let inside = source.raw(value).strip_prefix(['[', '{']).is_some_and(|inside| inside.contains('#'));
     if inside {
-        // What is noted between the brackets stays.
+        // Comments between the brackets stay.
         let flow = entry.flow();
         let items = flow.strip_prefix(['[', '{']).and_then(|flow| flow.strip_suffix([']', '}']))?;
         return Some(Edit::insert(value.span.start + 1, items));
@@ -344,13 +346,13 @@ fn replace_value(source: &Source, root: &Node, map: &Node, value: &Node, entry: 
     // `key:` and a comment perhaps: the value begins on the next line.
     let colon = value.span.start;
     let start = format!("{}{}", source.line_end(), indent_of(source, map));
-    let body = entry.block(&start, list_indent(source, root), &step(source, root));
+    let body = entry.block(&start, list_indent(source, root), &map_indent(source, root));
     let at = if matches!(entry, Entry::Scalar(_)) { colon } else { source.line_stop(colon) };
     Some(Edit::insert(at, body))
 }
 
 /// By how much the file indents a mapping in a mapping.
-pub fn step(source: &Source, root: &Node) -> String {
+pub fn map_indent(source: &Source, root: &Node) -> String {
     fn find(source: &Source, node: &Node) -> Option<usize> {
         node.entries().iter().find_map(|(key, value)| match &value.kind {
             Kind::Mapping { flow: false, .. } if !node.is_flow() => {
@@ -381,7 +383,8 @@ pub fn list_indent(source: &Source, root: &Node) -> &'static str {
 /// JSON as YAML, so many levels deep: blocks, with quotes around every text that needs them.
 pub fn yaml(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
-    let is_empty = |value: &Value| match value {
+    // Scalars and empty collections stand behind the colon.
+    let fits_on_the_keys_line = |value: &Value| match value {
         Value::Object(entries) => entries.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => true,
@@ -390,7 +393,7 @@ pub fn yaml(value: &Value, depth: usize) -> String {
         Value::Object(entries) if !entries.is_empty() => {
             let entry = |(key, value): (&String, &Value)| {
                 let key = scalar(key, Style::Plain, false);
-                let apart = if is_empty(value) { " " } else { "\n" };
+                let apart = if fits_on_the_keys_line(value) { " " } else { "\n" };
                 format!("{indent}{key}:{apart}{}", yaml(value, depth + 1))
             };
             entries.iter().map(entry).collect::<Vec<_>>().join("\n")
@@ -509,6 +512,20 @@ mod tests {
             })
         };
         assert_eq!(list("l:\n- 1\nm:\n  a: 1\n"), "l:\n- 1\nm:\n  a: 1\n  k:\n  - x\n  - y\n");
+    }
+
+    #[test]
+    fn what_is_empty_is_filled_and_comments_stay() {
+        let filled = |text: &str| {
+            let list = || Entry::List(vec![Entry::Scalar("x".to_owned())]);
+            edited(text, |s, root| insert_at(s, root, &Path::default().key("m.k"), list()))
+        };
+        assert_eq!(filled("m:\n  # c\nn: 1\n"), "m:\n  k:\n    - x\n  # c\nn: 1\n");
+        assert_eq!(filled("n: 1\nm: # c\n"), "n: 1\nm: # c\n  k:\n    - x\n");
+        assert_eq!(filled("m: ~ # c\n"), "m: {k: [x]} # c\n");
+        assert_eq!(filled("m: {}\n"), "m: {k: [x]}\n");
+        assert_eq!(filled("m: { # c\n}\n"), "m: {k: [x] # c\n}\n");
+        assert_eq!(filled("m: {\n  # c\n}\n"), "m: {k: [x]\n  # c\n}\n");
     }
 
     #[test]

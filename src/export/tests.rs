@@ -1160,6 +1160,110 @@ fn arguments_that_were_fixed_and_differ_are_named() {
     assert_eq!((length(there), length("17")), (0, 1));
 }
 
+/// Values of the production stack with one model, and more of what it says.
+fn values(model: &str) -> String {
+    format!("servingEngineSpec:\n  modelSpec:\n  - name: m\n    modelURL: m\n{model}")
+}
+
+#[test]
+fn flags_go_into_the_keys_of_the_production_stack() {
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    let settings = vec![
+        setting("dtype", Value::Text("float16".to_owned())),
+        setting("enable-chunked-prefill", Value::Bool(false)),
+        setting("enable-prefix-caching", Value::Bool(true)),
+        setting("max-loras", Value::Int(4)),
+        setting("tensor-parallel-size", Value::Int(2)),
+    ];
+    let (wanted, flags) = limits_of(EngineKind::Vllm, settings);
+    let after = |text: &str| exported_of(text, &wanted, &flags).unwrap().text;
+    let config = |size: u32, chunks: bool, cache: bool| {
+        format!(
+            "      tensorParallelSize: {size}\n      enableChunkedPrefill: {chunks}\n      enablePrefixCaching: {cache}\n"
+        )
+    };
+    let before = values(&format!("    vllmConfig:\n{}", config(1, true, false)));
+    let keys =
+        values(&format!("    vllmConfig:\n{}      dtype: \"float16\"\n      maxLoras: 4\n", config(2, false, true)));
+    assert_eq!(after(&before), keys);
+    let runtime = |model: &str, config: &str| {
+        format!(
+            "apiVersion: production-stack.vllm.ai/v1alpha1\nkind: VLLMRuntime\nmetadata: {{name: r}}\nspec:\n  model: {{modelURL: m{model}}}\n  vllmConfig:\n{config}"
+        )
+    };
+    let keys = runtime(", dtype: \"float16\"", &(config(2, false, true) + "      maxLoras: 4\n"));
+    assert_eq!(after(&runtime("", &config(1, true, false))), keys);
+}
+
+#[test]
+fn a_new_mapping_of_the_production_stack_leaves_the_prefix_cache_on() {
+    let list =
+        "extraArgs: [--gpu-memory-utilization, \"0.93\", --max-num-batched-tokens, \"4096\", --max-num-seqs, \"96\"]";
+    for (config, after) in [
+        ("    vllmConfig: {}\n", format!("    vllmConfig: {{enablePrefixCaching: true, {list}}}\n")),
+        ("    vllmConfig: ~\n", format!("    vllmConfig: {{enablePrefixCaching: true, {list}}}\n")),
+        (
+            "    vllmConfig: { # c\n    }\n",
+            format!("    vllmConfig: {{enablePrefixCaching: true, {list} # c\n    }}\n"),
+        ),
+    ] {
+        assert_eq!(text_of(&values(config)), values(&after));
+    }
+    let block = "    vllmConfig:\n      enablePrefixCaching: true\n      extraArgs:\n      - --gpu";
+    for config in ["", "    vllmConfig:\n      # c\n", "    vllmConfig:\n    requestGPU: 1\n"] {
+        assert!(text_of(&values(config)).contains(block), "{}", text_of(&values(config)));
+    }
+    // Ray's template passes nothing for a key that is missing.
+    let ray = text_of(&values("    raySpec: {enabled: true}\n    vllmConfig:\n      # c\n"));
+    assert!(ray.contains("    vllmConfig:\n      extraArgs:\n      - --gpu"), "{ray}");
+    // What was measured is a key as well, and alone.
+    for on in [true, false] {
+        let setting = Setting { name: "enable-prefix-caching".to_owned(), value: Value::Bool(on) };
+        let (wanted, flags) = limits_of(EngineKind::Vllm, vec![setting]);
+        let done = exported_of(&values("    vllmConfig: {}\n"), &wanted, &flags).unwrap().text;
+        assert_eq!(done, values(&format!("    vllmConfig: {{enablePrefixCaching: {on}}}\n")));
+    }
+    // A variable alone needs none.
+    let variable = Setting { name: "env.OMP_NUM_THREADS".to_owned(), value: Value::Int(8) };
+    let (wanted, flags) = limits_of(EngineKind::Vllm, vec![variable]);
+    let done = exported_of(&values(""), &wanted, &flags).unwrap().text;
+    assert!(done.contains("OMP_NUM_THREADS") && !done.contains("vllmConfig"), "{done}");
+}
+
+#[test]
+fn switches_that_the_production_stack_turns_off_are_named() {
+    let fixed = |words: &[&str]| serde_json::json!({"fixed_arguments": words});
+    let says = |config: &str, words: &[&str]| contradictions(&values(config), &fixed(words));
+    const OFF: &str = "the engine gets --no-enable-prefix-caching here, and was measured without";
+    assert_eq!(says("    vllmConfig: {dtype: auto}\n", &[]), [OFF]);
+    assert_eq!(says("    vllmConfig: {enablePrefixCaching: false}\n", &[]), [OFF]);
+    for on in [
+        "",
+        "    vllmConfig: {}\n",
+        "    vllmConfig: {enablePrefixCaching: true}\n",
+        "    vllmConfig: {extraArgs: [--enable-prefix-caching]}\n",
+        "    raySpec: {enabled: true}\n    vllmConfig: {dtype: auto}\n",
+    ] {
+        assert_eq!(says(on, &[]), [""; 0], "{on}");
+    }
+    assert_eq!(says("    vllmConfig: {dtype: auto}\n", &["--no-enable-prefix-caching"]), [""; 0]);
+    assert!(says("    vllmConfig: {dtype: auto}\n", &["--enable-prefix-caching"])[0].contains("which is not here"));
+    let sizes = ["--tensor-parallel-size", "1", "--dtype", "auto"];
+    let keys = "    vllmConfig: {enablePrefixCaching: true, tensorParallelSize: 1, dtype: auto}\n";
+    assert_eq!(says(keys, &sizes), [""; 0]);
+    assert!(
+        says(&keys.replace(": 1", ": 2"), &sizes)[0].contains("measured with --tensor-parallel-size 1, and here is 2")
+    );
+    let best = serde_json::json!({"best": {"arguments": [], "parameters": {"enable-prefix-caching": true}}});
+    assert_eq!(contradictions(&values("    vllmConfig: {dtype: auto}\n"), &best), [""; 0]);
+    let runtime = std::fs::read_to_string(folder().join("vllmruntime.yaml")).unwrap();
+    let off =
+        |text: &str| contradictions(text, &fixed(&[])).iter().filter(|note| note.contains("gets --no-enable")).count();
+    let without =
+        runtime.replace("    enableChunkedPrefill: true\n", "").replace("enablePrefixCaching: true", "v1: false");
+    assert_eq!((off(&runtime), off(&without.replace("    v1: true\n", ""))), (0, 2));
+}
+
 #[test]
 fn what_is_appended_before_a_redirection_is_no_file_descriptor() {
     let done = text_of(&pod("    command: [sh, -c, 'vllm serve org/model>/tmp/log']\n"));

@@ -2,7 +2,7 @@
 
 use super::flags::{Setting, is_placeholder};
 use super::locate::Located;
-use super::render::{Entry, edit_items, indent_of, insert_at, list_indent, scalar, step};
+use super::render::{Entry, edit_items, indent_of, insert_at, list_indent, map_indent, scalar};
 use super::source::{Document, Format};
 use super::text::Edit;
 use super::yaml::{Kind, Meaning, Node, Path, Step, Style};
@@ -220,7 +220,7 @@ fn edit(
             let item = |new: &(&str, String)| match (is_mapping, there.is_flow()) {
                 (true, _) => format!("{}: {}", new.0, quoted(&new.1)),
                 (false, true) => scalars(new).flow(),
-                (false, false) => scalars(new).item(&start, list_indent(source, root), &step(source, root)),
+                (false, false) => scalars(new).item(&start, list_indent(source, root), &map_indent(source, root)),
             };
             edit_items(source, root, list, gone, &new.iter().map(|new| vec![item(new)]).collect::<Vec<_>>())?
         }

@@ -6,17 +6,18 @@ use super::flags::{Change, Flags, Refused, Setting, changes, occurrences};
 use super::hints::{not_found, paste};
 use super::locate::{Located, locate, point_to};
 use super::provenance;
-use super::render::{Entry, insert_at};
+use super::render::{Entry, insert_at, scalar};
 use super::shapes::texts::texts;
-use super::shapes::{Kind, shape};
+use super::shapes::{ArgumentLocation, Kind, shape};
 use super::source::{Document, Format, Source};
 use super::text::{Edit, splice};
 use super::trtllm::{self, Place, Placed};
 use super::variables;
-use super::yaml::{Meaning, Node, Path, Style, meaning};
+use super::yaml::{self, Meaning, Node, Path, Step, Style, meaning};
 use crate::engine::programs::Engine;
 use crate::engine::{is_left_out, variable};
 use crate::problems::{Problem, Problems, list};
+use crate::space::Value;
 
 #[derive(Clone, Debug, Default)]
 pub struct IntendedFlags {
@@ -454,7 +455,11 @@ fn settle(
         Engine::TensorRtLlm => trtllm::place(documents, engine, settings, flags)?,
         _ => Placed { flags: settings.to_vec(), ..Placed::default() },
     };
-    let settings: Vec<Setting> = std::mem::take(&mut placed.flags).into_iter().map(Setting::in_words).collect();
+    let mut settings: Vec<Setting> = std::mem::take(&mut placed.flags).into_iter().map(Setting::in_words).collect();
+    let is_new = document.root().at(&engine.location.keys_at).is_none_or(is_empty);
+    if is_new {
+        settings.extend(stay_on(&engine.location, &settings));
+    }
     let settings = settings.as_slice();
     let mut by_place: Vec<Vec<Change>> = engine.arguments.iter().map(|_| Vec::new()).collect();
     for (list, word, text) in std::mem::take(&mut placed.words) {
@@ -479,13 +484,14 @@ fn settle(
             let span = map.map_or(0..0, |map| map.span.clone());
             return Err(Problem::new(&span, says, "in here", format!("delete {opposite}")));
         }
-        // Where the mapping of the keys is missing, the list beside them takes the flag, or else it is made.
+        // Where the mapping of the keys is missing or empty, the list beside them takes the flag, or else it is made.
         let is_there = |key: &KeyOf| {
             let above = key.at(&location.keys_at).parent().map(|(above, _)| above);
-            above.is_some_and(|above| document.root().at(&above).is_some_and(|map| !map.is_nothing()))
+            above.is_some_and(|above| document.root().at(&above).is_some_and(|map| !is_empty(map)))
         };
+        let alone = engine.arguments.is_empty() || (is_new && location.off.contains(&setting.name.as_str()));
         let key = match key {
-            Some(key) if !is_there(&key) && engine.arguments.is_empty() => {
+            Some(key) if alone && !is_there(&key) => {
                 new_keys.push(key.entry());
                 continue;
             }
@@ -525,6 +531,11 @@ fn settle(
         let new = changes(&seen, setting, flags).map_err(|r| refused(document, engine.arguments[place].as_ref(), r))?;
         by_place[place].extend(new);
     }
+    // The list beside new keys is a part of the same new mapping.
+    let beside = engine.arguments.iter().position(|place| Some(place.path()) == engine.location.args.as_ref());
+    if let Some(changes) = beside.map(|list| &mut by_place[list]).filter(|c| !new_keys.is_empty() && !c.is_empty()) {
+        new_keys.extend(new_list(engine.location.args.as_ref(), &std::mem::take(changes)));
+    }
     // A list may be the last key of the mapping that gets new keys: its items come first.
     let mut written = Written::default();
     for (place, changes) in engine.arguments.iter().zip(&by_place) {
@@ -543,6 +554,31 @@ fn settle(
         written = written.and(Written { edits: vec![edit], meanings: vec![(at.clone(), Meaning::Map(meanings))] });
     }
     Ok((written.and(of_keys).and(of_environment), placed))
+}
+
+/// Whether a mapping has no entry: none is written, or `null` or `{}`.
+fn is_empty(map: &Node) -> bool {
+    map.is_null() || matches!(&map.kind, yaml::Kind::Mapping { entries, .. } if entries.is_empty())
+}
+
+/// The flags that are on without a mapping of keys, and would be off in the one that these settings need.
+fn stay_on(location: &ArgumentLocation, settings: &[Setting]) -> Vec<Setting> {
+    let written = || settings.iter().filter(|s| variable(&s.name).is_none() && !is_left_out(&s.value));
+    let off = location.off.iter().filter(|flag| written().all(|setting| setting.name != **flag));
+    let on = off.map(|flag| Setting { name: (*flag).to_owned(), value: Value::Bool(true) });
+    if written().next().is_some() { on.collect() } else { Vec::new() }
+}
+
+/// A list of new words as an entry of a new mapping, and what that means.
+fn new_list(path: Option<&Path>, changes: &[Change]) -> Option<((String, Entry), (Meaning, Meaning))> {
+    let Some(Step::Key(key)) = path?.0.last() else { return None };
+    let words = changes.iter().flat_map(|change| match change {
+        Change::Append(words) => words.as_slice(),
+        Change::Set(..) | Change::Remove(_) => &[],
+    });
+    let item = |word: &String| (Entry::Scalar(scalar(word, Style::Plain, true)), Meaning::quoted(word.clone()));
+    let (items, meanings) = words.map(item).unzip();
+    Some(((key.clone(), Entry::List(items)), (Meaning::plain(key.clone()), Meaning::List(meanings))))
 }
 
 /// A file that a worker reads which is not set cannot be changed for another one.

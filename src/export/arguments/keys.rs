@@ -59,6 +59,29 @@ impl Keys {
         }
     }
 
+    /// The words that the keys of a mapping stand for. Flags of `off` without a key are off, unless the mapping is empty.
+    pub fn words(self, map: Option<&Node>, off: &[&str]) -> Vec<String> {
+        let Some(map) = map.filter(|map| !map.entries().is_empty()) else { return Vec::new() };
+        let words = |flag: &str, value: &str| match value {
+            "true" => vec![format!("--{flag}")],
+            "false" => vec![format!("--no-{flag}")],
+            value => vec![format!("--{flag}"), value.to_owned()],
+        };
+        match self {
+            Self::None => Vec::new(),
+            Self::Named(keys) => {
+                let default = |key: &Key| off.contains(&key.flag).then_some("false");
+                let there = |key: &Key| map.text_at(key.path).filter(|text| !text.is_empty());
+                let of = |key: &Key| Some(words(key.flag, there(key).or(default(key))?));
+                keys.iter().filter_map(of).flatten().collect()
+            }
+            Self::Config | Self::Python => {
+                let of = |(key, value): &(Node, Node)| Some(words(&key.text()?.replace('_', "-"), value.text()?));
+                map.entries().iter().filter_map(of).flatten().collect()
+            }
+        }
+    }
+
     /// A key that says the opposite of a setting, and would be read beside it.
     pub fn opposite(self, map: Option<&Node>, setting: &Setting) -> Option<String> {
         let Value::Bool(on) = setting.value else { return None };

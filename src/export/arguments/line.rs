@@ -1,5 +1,5 @@
-//! Arguments in one text: the engine's command in a shell script, the variables and arrays that it expands, or an environment variable that a
-//! script splits into words.
+//! Arguments in one text. It is the engine's command in a shell script, or a variable or array that it expands. It may also be an environment
+//! variable that a script splits into words.
 
 use std::collections::HashMap;
 use std::ops::Range;

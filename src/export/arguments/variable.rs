@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Arguments, Written};
 use crate::export::flags::{Change, Seen};
-use crate::export::render::{Entry, append_items, indent_of, insert_at, list_indent, owner, scalar, step};
+use crate::export::render::{Entry, append_items, indent_of, insert_at, list_indent, map_indent, owner, scalar};
 use crate::export::source::Document;
 use crate::export::text::Edit;
 use crate::export::yaml::{Meaning, Path, Style, meaning, parse};
@@ -49,7 +49,7 @@ impl<'m> NewVariable<'m> {
             return Some(vec![insert_at(source, root, &self.at.list, Entry::List(vec![item]))?]);
         };
         let start = format!("{}{}", source.line_end(), indent_of(source, list));
-        let block = || item.item(&start, list_indent(source, root), &step(source, root));
+        let block = || item.item(&start, list_indent(source, root), &map_indent(source, root));
         append_items(source, list, &[vec![if list.is_flow() { item.flow() } else { block() }]])
     }
 }

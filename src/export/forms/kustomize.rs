@@ -40,7 +40,7 @@ pub fn kustomize(source: &Source, exported: &Exported) -> Result<String, NoSuchF
 }
 
 /// The object with nothing but what changes; items of lists with their names, by which Kubernetes merges them. Kustomize puts the items of a
-/// patch first: those that stand before an item that changes are named as well, so that all keep their places.
+/// patch first. So those that stand before an item that changes are named as well, and all keep their places.
 fn merge(root: &Node, before: &Meaning, exported: &Exported) -> Value {
     let mut patch = object!({});
     for key in ["apiVersion", "kind"] {

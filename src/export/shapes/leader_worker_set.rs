@@ -9,7 +9,8 @@ fn recognises(root: &Node) -> bool {
     is(root, "leaderworkerset.x-k8s.io", None, &["LeaderWorkerSet"])
 }
 
-/// Without a leader of its own, the worker's template is everybody's. Containers of one name have their role before it.
+/// If there is no leaderTemplate, LeaderWorkerSet uses workerTemplate for the leader too. If a leader and a worker container have the same
+/// name, all names get their role as a prefix.
 fn locations(root: &Node) -> Vec<ArgumentLocation> {
     let template = Path::default().key("spec.leaderWorkerTemplate");
     let leaders = containers(root, &template.key("leaderTemplate.spec"));

@@ -96,6 +96,8 @@ pub struct ArgumentLocation {
     pub keys: Keys,
     /// The mapping of [`ArgumentLocation::keys`].
     pub keys_at: Path,
+    /// Flags that are off where this mapping has other keys than theirs.
+    pub off: &'static [&'static str],
     pub image: Option<Path>,
     pub gpus: Option<Path>,
     /// The limit of host memory.
