@@ -1,4 +1,4 @@
-//! What the twin costs: how many times faster than the engine it replays, how that grows with load and reuse, and how long a fit takes.
+//! Measures how many times faster the twin is than the engine, how that grows with load and reuse, and how long a fit takes.
 //!
 //!     cargo bench --bench twin
 //!
@@ -41,7 +41,7 @@ fn h200_8b() -> StepCosts {
     }
 }
 
-/// The shape of the published sweeps of Llama-3.1-70B in FP8 on one H200 (vLLM 0.14): steps of 20 to 60 ms with a staircase, 7,600
+/// The shape of the published sweeps of Llama-3.1-70B in FP8 on one H200 (vLLM 0.14). Steps of 20 to 60 ms with a staircase, 7,600
 /// prompt tokens a second.
 fn h200_70b() -> StepCosts {
     StepCosts {

@@ -1,4 +1,4 @@
-"""Checks the documents without a program: links, that the program says what troubleshooting.md quotes and a test expects it, the tests that security.md names, the page that is made from the schema.
+"""Checks the documents without a program: links, that the program says what troubleshooting.md quotes and a test expects it, the tests that security.md names, the page that is made from the schema, and that no sentence has more than 25 words.
 
     python3 docs/check.py
 
@@ -56,4 +56,29 @@ for line in table:
 for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`", pages[pathlib.Path("docs/security.md").resolve()]):
     if name not in functions:
         wrong.append(f"security.md: there is no test {name}")
+
+
+def sentences(file, text):
+    """The sentences of a page without its tables and code, or of the comments of a Rust file, each with the line where its paragraph begins."""
+    begun, paragraph, is_code = 0, [], False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if file.suffix == ".rs":
+            comment = re.match(r"\s*//[/!]? ?(.*)", line)
+            line = comment[1] if comment else ""
+        is_code ^= line.lstrip().startswith("```")
+        ends = is_code or not line.strip() or line.startswith(("|", "#", "    ", "```"))
+        if paragraph and (ends or re.match(r"\s*([*-]|\d+\.) ", line)):
+            prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`|\$[^$]*\$", "CODE", " ".join(paragraph)))
+            yield from ((begun, sentence) for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z0-9(*\"\[])", prose))
+            paragraph = []
+        if not ends:
+            begun = begun if paragraph else number
+            paragraph.append(line.strip())
+
+
+sources = [pathlib.Path(file) for folder in ("src", "crates", "lab", "benches", "examples", "tests") for file in sorted(pathlib.Path(folder).rglob("*.rs"))]
+for file, text in [*pages.items(), *((file, file.read_text()) for file in sources)]:
+    for line, sentence in sentences(file, text):
+        if len(re.findall(r"[\w%.'’-]*\w[\w%.'’-]*", sentence)) > 25:
+            wrong.append(f"{file}:{line}: a sentence of more than 25 words: {sentence}")
 sys.exit("\n".join(wrong) or 0)

@@ -11,10 +11,10 @@ ORDER = ["slo", "engine", "workload", "parameters", "search", "probe", "budget"]
 
 HEAD = """# The space file
 
-<!-- Made by docs/space-file.py from search-spaces/space.schema.json. Change the rows in crates/plan/src/settings (engine.rs, workload.rs, search.rs, lengths.rs, parameters.rs), write the schema anew with UPDATE=1 cargo test --test cli, and run the script. -->
+<!-- Made by docs/space-file.py from search-spaces/space.schema.json. Change the rows in crates/plan/src/settings. Write the schema anew with UPDATE=1 cargo test --test cli, and run the script. -->
 
 One TOML file is the whole job. `search-spaces/*.toml` teach it by example, and `autotune check --space FILE` shows mistakes with file, line, caret and a hint, all at once.
-It also asks the engine's program for its help, for at most `--help-timeout` (60 s), and refuses flags of `engine.args` and `[parameters]` that are not listed there.
+It also asks the engine's program for its help, for at most `--help-timeout` (60 s). Flags of `engine.args` and `[parameters]` that are not listed there are refused.
 Where the engine cannot be asked, the flags of vLLM 0.32, SGLang 0.5.23 or Dynamo 1.6.1 decide, with warnings. Flags with one dash, such as `-tp`, are not compared.
 An editor that reads `search-spaces/space.schema.json` completes keys; put `#:schema ./space.schema.json` in the first line.
 
@@ -47,9 +47,9 @@ block-size = { values = [16, 32], default = 16, when = "speculative-config != of
 tensor-parallel-size = { values = [1, 2, 4], default = 1 }
 ```
 
-`when` compares other parameters as a constraint does. A point where the condition fails has no value of the parameter: its flag is left out, and points that differ in it alone are one. With a `default` of its own it needs one of each parameter that the condition names.
+`when` compares other parameters as a constraint does. A point where the condition fails has no value of the parameter. Its flag is left out, and points that differ in it alone are one. With a `default` of its own it needs one of each parameter that the condition names.
 The twin has a term for `max-num-seqs`, `max-num-batched-tokens`, `gpu-memory-utilization`, `max-model-len`, `kv-cache-memory-bytes`, `enable-prefix-caching` and `block-size`.
-Where another parameter has several values, the session has no twin: violations are counted, a Gaussian process learns what every parameter does, and each word or switch without a term is launched at least once.
+Where another parameter has several values, the session has no twin. Violations are counted, and a Gaussian process learns what every parameter does. Each word or switch without a term is launched at least once.
 A value of `tensor-parallel-size` that takes more GPUs than there are is left out. They are counted by `nvidia-smi`, or by `CUDA_VISIBLE_DEVICES`; `check` says so before a run."""
 
 TRTLLM = """

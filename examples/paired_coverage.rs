@@ -3,8 +3,8 @@
 //!     cargo run --release --example paired_coverage [-- SESSIONS]
 //!
 //! A session fits the twin to two probes of 40 s and estimates the p99 of long traffic from another at each of three rates. The truth
-//! is the same engine on long traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that
-//! hides behind decoding by another rule, stalls, noise in every step and from run to run, tokens handed over a step late.
+//! is the same engine on long traffic. The engines have what the twin lacks: a staircase at other batch sizes, prefill that hides behind decoding by
+//! another rule, and stalls. They also have noise in every step and from run to run, and hand tokens over a step late.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

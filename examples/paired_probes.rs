@@ -1,12 +1,12 @@
-//! The paired twin on the requests of a real engine: the spread of a p99 from probe to probe, direct and paired, and what is predicted of
-//! probes that no fit has seen.
+//! The paired twin on the requests of a real engine. It prints the spread of a p99 from probe to probe, direct and paired, and what is
+//! predicted of probes that no fit has seen.
 //!
 //!     cargo run --release --example paired_probes -- FOLDER [WORKLOAD SEQS TOKENS KV]
 //!
 //! FOLDER holds one file of requests per probe, named `def_r15.16_d40_s11.csv` (the engine's arguments, requests per second, seconds,
-//! seed), of which the first 10 s are its ramp; `seqs32_...` ran with max-num-seqs 32, `def_sat.csv` sent everything at once. WORKLOAD
-//! is a file with the `[workload]` that they were drawn from, SEQS, TOKENS and KV are what bounds the engine: sequences, tokens of a
-//! step, tokens of the KV cache. Without them: one H200, vLLM 0.24, Llama-3.1-8B in bf16, default arguments.
+//! seed). The first 10 s of a probe are its ramp; `seqs32_...` ran with max-num-seqs 32, `def_sat.csv` sent everything at once.
+//! WORKLOAD is a file with the `[workload]` that they were drawn from. SEQS, TOKENS and KV are what bounds the engine: sequences,
+//! tokens of a step, tokens of the KV cache. Without them: one H200, vLLM 0.24, Llama-3.1-8B in bf16, default arguments.
 //!
 //! The twin is fitted to the first two probes of 40 s. Every figure is made from the files; nothing here was tuned to them.
 #![expect(

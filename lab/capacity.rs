@@ -32,7 +32,7 @@ const BRACKETED: f64 = 1.02;
 /// The first stride from a coarse limit to a fine one.
 const REFINED: f64 = 1.03;
 /// The share of the sequences for which there is memory that may decode before blocks must tell whether they all fit.
-const NEAR_DEATH: f64 = 0.8;
+const NEARLY_OUT_OF_MEMORY: f64 = 0.8;
 /// A request that waits this long is taken to be in a queue that only grows.
 const ENDLESS: Seconds = Seconds(60.0);
 /// The logarithm of a quantile rises with that of the rate by this factor at least.
@@ -85,8 +85,8 @@ impl<'a> LongRunTraffic<'a> {
 
     /// The engine of a point under this traffic; none where it does not start.
     pub fn long(&'a self, point: &Point) -> Option<LongRunReplay<'a>> {
-        let Job { plan, profile, material, quirks, .. } = self.job;
-        let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).misses(quirks.misses);
+        let Job { plan, profile, material, deviations, .. } = self.job;
+        let rig = SimulatedRig::new(plan.clone(), profile.clone(), 0, material.clone()).misses(deviations.misses);
         let engine = SimulatedEngine { age: LONG_AGO, ..rig.engine(point, Launch::MEDIAN).ok()? };
         // What the fast replay does not know.
         let fits = |s: &Sent| u64::from(s.prompt) + u64::from(s.output) <= u64::from(engine.flags.max_model_len);
@@ -142,9 +142,9 @@ impl LongRunReplay<'_> {
         let takes = |seconds, _| unsteady.seconds(seconds, LONG_AGO);
         let pressure = FastReplay::default().run_as(costs, Bounds::from(*limits), &sent, &mut answers, takes);
         // Sequences in prefill run too, and are not among those that decode.
-        let near_death = *max_seqs_before_oom < limits.max_num_seqs
-            && pressure.most_decoding as f64 > NEAR_DEATH * f64::from(*max_seqs_before_oom);
-        let exact = pressure.kv_full == 0 && pressure.preemptions == 0 && !near_death;
+        let nearly_out_of_memory = *max_seqs_before_oom < limits.max_num_seqs
+            && pressure.most_decoding as f64 > NEARLY_OUT_OF_MEMORY * f64::from(*max_seqs_before_oom);
+        let exact = pressure.kv_full == 0 && pressure.preemptions == 0 && !nearly_out_of_memory;
         if pressure.most_decoding > u64::from(*max_seqs_before_oom) {
             return Some((f64::INFINITY, exact));
         }

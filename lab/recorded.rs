@@ -209,13 +209,13 @@ impl RecordedRun {
         }))
     }
 
-    /// The highest rate that the engine of that probe endures in the stress replay.
-    pub fn endured(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
+    /// The highest rate at which the engine of that probe passes the stress replay.
+    pub fn stress_limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
         let engine = self.probes.get(name)?.engine;
         let material = self.material(resent);
         Some(highest(|rate| {
             stress_replay(self.source(&material), &engine, costs, rate, SampleSizes::FULL.stress)
-                .is_none_or(|reach| reach.endures)
+                .is_none_or(|reach| reach.passes)
         }))
     }
 

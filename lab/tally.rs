@@ -10,7 +10,7 @@ use autotune::workload::Planned;
 /// The share of requests at the start that say nothing: the engine was empty.
 const WARMING: f64 = 0.02;
 /// More violations than this many times what a promise absorbs, and the rest need not be seen.
-const HOPELESS: f64 = 8.0;
+const BEYOND_DOUBT: f64 = 8.0;
 /// The margin of a promise that is broken hopelessly; margins beyond it are not measured.
 pub(super) const FAR: f64 = 5.0;
 /// Latencies below this are as good as none, in seconds.
@@ -72,7 +72,7 @@ impl<'a> Tally<'a> {
             if let Some(latency) = latency(limit.metric) {
                 self.latencies[i].push(latency);
                 self.broken[i] += f64::from(u8::from(latency > limit.at_most.0));
-                self.hopeless |= self.broken[i] > HOPELESS * self.absorbs[i].max(1.0);
+                self.hopeless |= self.broken[i] > BEYOND_DOUBT * self.absorbs[i].max(1.0);
             }
         }
     }

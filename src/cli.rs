@@ -425,7 +425,7 @@ pub struct JobArgs {
     /// The container that is the engine [default: the only one, or the only one with a GPU]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was; the engine's user must be allowed to write there. With several workers it is ReadWriteMany, or all their GPUs are on one node
+    /// A PersistentVolumeClaim that keeps journal and results, so that a worker that was evicted goes on where it was. The engine's user must be allowed to write there. With several workers it is ReadWriteMany, or all their GPUs are on one node
     #[arg(long, value_name = "CLAIM")]
     pub results: Option<String>,
     /// So many pods work at once, each on as many GPUs as a pod of the target has; GPUs that the target does not give must be free elsewhere. For the strategy bayes
@@ -459,7 +459,7 @@ pub struct JobRunArgs {
     /// Where outcome.json goes [default: autotune-out/NAME-OF-THE-TARGET]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Who asks, such as the UID of a Job: what it asked for before is not begun again where it ended, and goes on where it did not
+    /// Who asks, such as the UID of a Job. What it asked for before is not begun again where it ended, and goes on where it did not
     #[arg(long, value_name = "ID", env = "AUTOTUNE_ONCE")]
     pub once: Option<String>,
     /// Say what would happen, and touch nothing
@@ -477,15 +477,15 @@ pub struct InstallArgs {
 /// The flags of a calibration.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Folders of runs, CSVs of requests (also of bench --out), or JSON results of vllm bench serve --save-detailed; what a file does
+    /// Folders of runs, CSVs of requests (also of bench --out), or JSON results of vllm bench serve --save-detailed. What a file does
     /// not tell may follow it, such as requests.csv,max-num-seqs=32,kv-tokens=919824
     #[arg(value_name = "SOURCE", required = true, value_parser = Source::parse)]
     pub sources: Vec<Source>,
     /// Only predict these, which are not fitted even if they are also among the sources
     #[arg(long, value_name = "SOURCE", value_parser = Source::parse)]
     pub hold_out: Vec<Source>,
-    /// Where memory, defaults and all else comes from that requests do not tell: quickstart, h200-llama8b, h200-llama70b,
-    /// vllm-cpu-small, or a .toml file [default: the profile of a simulated engine's run]
+    /// Where memory, defaults and all else comes from that requests do not tell. One of quickstart, h200-llama8b,
+    /// h200-llama70b, vllm-cpu-small, or a .toml file [default: the profile of a simulated engine's run]
     #[arg(long, value_name = "NAME|FILE", value_parser = Profile::find)]
     pub base: Option<Profile>,
     /// A flag of the engine, for all sources that do not tell it
@@ -534,8 +534,8 @@ pub struct RunArgs {
     /// Move earlier results to a backup folder and start over
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
-    /// Serve the progress at this address while the session runs: /status (JSON), /metrics (Prometheus) and /healthz, such as 0.0.0.0:9090;
-    /// port 0 takes any free port
+    /// Serve the progress at this address while the session runs, such as 0.0.0.0:9090: /status (JSON), /metrics (Prometheus) and /healthz.
+    /// Port 0 takes any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Tune on several machines at once: the addresses of all processes, in the order of their ranks, such as http://a:7787,http://b:7787
@@ -760,10 +760,10 @@ limits (with --equal-within: B is worse), 4 an engine never started, 5 interrupt
     group(clap::ArgGroup::new("levels").args(["users", "rates"]).required(true))
 )]
 pub struct CompareArgs {
-    /// A and B: the addresses of two servers, two space files, or two folders of runs; with --vary one space file, or the address of an object
+    /// A and B: the addresses of two servers, two space files, or two folders of runs. With --vary one space file, or the address of an object
     #[arg(value_name = "SIDE", required = true, num_args = 1..=2)]
     pub sides: Vec<String>,
-    /// One engine or object under two values of a flag or a variable: args.FLAG=A,B or env.NAME=A,B; an empty value leaves it out
+    /// One engine or object under two values of a flag or a variable: args.FLAG=A,B or env.NAME=A,B. An empty value leaves it out
     #[arg(long, value_name = "NAME=A,B")]
     pub vary: Option<String>,
 

@@ -10,6 +10,7 @@ mod colour;
 pub mod commands;
 mod diagnostics;
 pub mod export;
+mod levels;
 pub mod progress;
 pub mod proposal;
 pub mod report;

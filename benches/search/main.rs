@@ -39,8 +39,8 @@ use crate::truths::Truths;
 /// Seeds of an ordinary and of a quick run.
 const SEEDS: u64 = 50;
 const QUICK_SEEDS: u64 = 4;
-/// What a quick run asks of the reference: its share of points within 3 % of the best, of rates over their limit, and its median rate
-/// over its limit.
+/// What a quick run asks of the reference. The bars are its shares of points within 3 % of the best and of rates over their limit,
+/// and its median rate over its limit.
 const BARS: (f64, f64, f64) = (0.6, 0.15, 0.8);
 
 #[derive(Parser)]

@@ -1,21 +1,20 @@
 //! What rows say together: shares, quantiles, calibration, and the price of equal quality.
 
+use autotune::quantiles;
 use autotune::rehearsal::Spending;
 use autotune::units::Seconds;
 use autotune_numerics::Z_95;
 
-use crate::sessions::{Row, Said};
+use crate::sessions::{CertifiedRate, Row};
 
 /// A point within this of the best is as good as the best.
 pub const AS_GOOD: f64 = 0.97;
 /// A rate above this many times its limit was certified wrongly.
 pub const OVER: f64 = 1.03;
 
-/// The value below which that share of the values lies; NaN where there are none.
-pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(((values.len().saturating_sub(1)) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+/// The `q`-quantile; NaN if there are no values.
+fn quantile(values: impl IntoIterator<Item = f64>, q: f64) -> f64 {
+    quantiles::quantile(values, q).unwrap_or(f64::NAN)
 }
 
 /// The share of the items for which something holds; NaN where there are none.
@@ -28,13 +27,14 @@ pub fn share<T>(items: impl IntoIterator<Item = T>, holds: impl Fn(&T) -> bool) 
     held / all
 }
 
-/// What is said of the rows of an arm, on one surface or on all.
+/// The numbers of an arm's rows, on one surface or on all.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     pub runs: usize,
     /// The share of runs whose point is as good as the best.
     pub as_good: f64,
     pub median_quality: f64,
+    /// The 5 % quantile.
     pub low_quality: f64,
     /// Certified rates of chosen points and of defaults.
     pub certified: usize,
@@ -44,25 +44,27 @@ pub struct Summary {
     pub median_certified: f64,
     /// The share of runs that certified something.
     pub proven: f64,
+    /// Median.
     pub launches: f64,
     /// Minutes of GPUs: median, and the tenths at both ends.
     pub minutes: [f64; 3],
     /// Minutes from begin to end, the median.
     pub elapsed: f64,
+    /// Mean wall time that a session took on this machine.
     pub millis: f64,
 }
 
 impl Summary {
     pub fn of(rows: &[&Row]) -> Self {
-        let all_said = said(rows);
+        let rates = certified_rates(rows);
         let minutes = |at| quantile(rows.iter().map(|r| r.gpu_minutes), at);
         Self {
             runs: rows.len(),
             as_good: share(rows, |r| r.quality >= AS_GOOD),
             median_quality: quantile(rows.iter().map(|r| r.quality), 0.5),
             low_quality: quantile(rows.iter().map(|r| r.quality), 0.05),
-            certified: all_said.len(),
-            over: share(&all_said, |s| s.of_truth > OVER),
+            certified: rates.len(),
+            over: share(&rates, |s| s.of_truth > OVER),
             median_certified: quantile(rows.iter().filter_map(|r| r.best).map(|s| s.of_truth), 0.5),
             proven: share(rows, |r| r.best.is_some()),
             launches: quantile(rows.iter().map(|r| f64::from(r.launches)), 0.5),
@@ -74,8 +76,8 @@ impl Summary {
 }
 
 /// The share of the stated limits whose 90 % interval holds the true one.
-pub fn limits_held(said: &[Said]) -> f64 {
-    share(said.iter().filter_map(|s| s.limit), |(of_truth, error)| of_truth.ln().abs() <= Z_95 * error)
+pub fn limits_held(rates: &[CertifiedRate]) -> f64 {
+    share(rates.iter().filter_map(|s| s.limit), |(of_truth, error)| of_truth.ln().abs() <= Z_95 * error)
 }
 
 /// The share of the stated gains whose interval holds the true one.
@@ -84,7 +86,7 @@ pub fn gains_held(rows: &[&Row]) -> f64 {
 }
 
 /// Everything that was certified.
-pub fn said(rows: &[&Row]) -> Vec<Said> {
+pub fn certified_rates(rows: &[&Row]) -> Vec<CertifiedRate> {
     rows.iter().flat_map(|r| r.best.into_iter().chain(r.baseline)).collect()
 }
 
@@ -104,11 +106,12 @@ pub struct Bin {
 }
 
 /// The bins that hold rates.
-pub fn calibration(said: &[Said]) -> Vec<Bin> {
+pub fn calibration(rates: &[CertifiedRate]) -> Vec<Bin> {
     let bins = BINS.iter().enumerate().map(|(i, from)| (*from, BINS.get(i + 1).copied().unwrap_or(1.0)));
     bins.map(|(from, to)| {
         let last = to >= 1.0;
-        let bin: Vec<&Said> = said.iter().filter(|s| s.confidence >= from && (s.confidence < to || last)).collect();
+        let within = |rate: &&CertifiedRate| rate.confidence >= from && (rate.confidence < to || last);
+        let bin: Vec<&CertifiedRate> = rates.iter().filter(within).collect();
         Bin {
             from,
             to,
@@ -122,8 +125,8 @@ pub fn calibration(said: &[Said]) -> Vec<Bin> {
     .collect()
 }
 
-/// The GPU minutes after which at least that share of the runs think a point the best that is as good as the best, with the median
-/// price of their proofs; none where that never comes.
+/// GPU minutes until a share `wanted` of the runs has an incumbent within 3 % of the best point, plus the median time of their proofs. `None` if
+/// that never happens.
 pub fn minutes_to(rows: &[&Row], wanted: f64) -> Option<f64> {
     let proof = quantile(
         rows.iter().map(|r| {

@@ -35,10 +35,10 @@ pub struct Row {
     pub chosen: Option<String>,
     /// The true limit of the chosen point over that of the best one. Where nothing is feasible, 1 for saying so.
     pub quality: f64,
-    /// What was said of the chosen point's rate.
-    pub best: Option<Said>,
+    /// Of the chosen point.
+    pub best: Option<CertifiedRate>,
     /// And of the defaults', where these are another point.
-    pub baseline: Option<Said>,
+    pub baseline: Option<CertifiedRate>,
     /// The gain over the defaults as it was stated.
     pub gain: Option<Gained>,
     pub launches: u32,
@@ -56,7 +56,7 @@ pub struct Row {
 
 /// A certified rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Said {
+pub struct CertifiedRate {
     /// Over the true limit of its point.
     pub of_truth: f64,
     pub confidence: f64,
@@ -80,12 +80,12 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
         .collect();
     let one = |(surface, arm, seed): &(&'a Surface, Arm, u64)| {
         let (plan, material, plain) = (surface.plan(arm), Material::default(), Plain::new(true));
-        let Surface { profile, quirks, .. } = surface;
+        let Surface { profile, deviations, .. } = surface;
         let job = Job {
             plan: &plan,
             profile,
             material: &material,
-            quirks: *quirks,
+            deviations: *deviations,
             workers: arm.workers,
             strategy: arm.make(),
             truth_requests: 0,
@@ -121,11 +121,11 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
     let Run { surface, arm, rehearsed, millis } = run;
     let best_rate = truths.best(surface.name).map(|(_, rate)| rate);
     let quality = |point: &Point| best_rate.map_or(0.0, |best| truths.rate(surface.name, point) / best);
-    let said = |placed: &PointResult| {
+    let certified = |placed: &PointResult| {
         let truth = truths.rate(surface.name, &placed.point);
         let of_truth = placed.certified_rate?.0 / truth;
         let limit = placed.limit.zip(placed.limit_error).map(|(limit, error)| (limit.0 / truth, error));
-        Some(Said { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0), limit })
+        Some(CertifiedRate { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0), limit })
     };
     let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, stated, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
@@ -142,8 +142,8 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
             (Some(_), Some(best)) => quality(&best.point),
             (Some(_), None) => 0.0,
         },
-        best: best.as_ref().and_then(said),
-        baseline: other.and_then(said),
+        best: best.as_ref().and_then(certified),
+        baseline: other.and_then(certified),
         gain: stated.zip(best.as_ref().zip(baseline.as_ref())).map(|(stated, (best, baseline))| {
             let truth = |placed: &PointResult| truths.rate(surface.name, &placed.point);
             Gained { stated, truth: truth(best) / truth(baseline) - 1.0 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::arms::{Arm, REFERENCE};
 use crate::numbers::{
-    AS_GOOD, Summary, calibration, gains_held, limits_held, minutes_by_purpose, minutes_to, said, share,
+    AS_GOOD, Summary, calibration, certified_rates, gains_held, limits_held, minutes_by_purpose, minutes_to, share,
 };
 use crate::sessions::{Gained, Row};
 use crate::surfaces::{Kind, Surface};
@@ -32,7 +32,7 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
     writeln!(text, "| arm | stated | rates | mean stated | not above the truth | not above it by 1 % |").unwrap();
     writeln!(text, "|---|---|---|---|---|---|").unwrap();
     for arm in arms {
-        for bin in calibration(&said(&of(rows, arm, None))) {
+        for bin in calibration(&certified_rates(&of(rows, arm, None))) {
             let (from, to, rates) = (bin.from, bin.to, bin.rates);
             let [stated, holds, nearly] = [bin.mean_stated, bin.not_above, bin.nearly_not_above].map(percent);
             writeln!(text, "| {} | {from} to {to} | {rates} | {stated} | {holds} | {nearly} |", arm.name).unwrap();
@@ -68,8 +68,8 @@ fn kinds(text: &mut String, rows: &[Row], arms: &[Arm]) {
         if rows.is_empty() {
             continue;
         }
-        let (summary, said) = (Summary::of(&rows), said(&rows));
-        let limits = said.iter().filter(|s| s.limit.is_some()).count();
+        let (summary, rates) = (Summary::of(&rows), certified_rates(&rows));
+        let limits = rates.iter().filter(|s| s.limit.is_some()).count();
         let gains = rows.iter().filter(|r| r.gain.is_some()).count();
         writeln!(
             text,
@@ -81,7 +81,7 @@ fn kinds(text: &mut String, rows: &[Row], arms: &[Arm]) {
             percent(summary.over),
             summary.certified,
             summary.median_certified,
-            percent(limits_held(&said)),
+            percent(limits_held(&rates)),
             percent(gains_held(&rows)),
         )
         .unwrap();

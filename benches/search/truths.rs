@@ -91,8 +91,8 @@ impl Truths {
         self.0.get(surface).map_or(0, |known| known.points.values().filter(fine).count())
     }
 
-    /// Computes what is missing: a coarse limit of every point, a fine one of those near the best, of the defaults and of those asked
-    /// for.
+    /// Computes the missing limits. Every point gets a coarse one; those near the best, the defaults and those asked for get a fine
+    /// one.
     pub fn complete(&mut self, surfaces: &[&Surface], asked: &[(&str, Point)], long: bool) {
         for surface in surfaces {
             let known = self.0.entry(surface.name.to_owned()).or_default();
@@ -181,7 +181,7 @@ fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<
         plan,
         profile: &surface.profile,
         material,
-        quirks: surface.quirks,
+        deviations: surface.deviations,
         workers: 1,
         strategy: autotune::search::strategy,
         truth_requests: COARSE as usize,
@@ -200,7 +200,7 @@ fn tell(surface: &str, what: &str, done: usize, of: usize) {
 fn digest(surface: &Surface) -> String {
     let plan = surface.plan(&known_arm(surface));
     let profile = Profile { shared: false, ..surface.profile.clone() };
-    let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.quirks.misses, FINE, METHOD);
+    let all = (&plan.slo, &plan.workload, &plan.engine.args, &profile, &surface.deviations.misses, FINE, METHOD);
     let hash = fnv(FNV_OFFSET, &serde_json::to_vec(&all).unwrap());
     format!("{hash:016x}")
 }

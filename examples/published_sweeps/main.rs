@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example published_sweeps -- tests/data/h200-llama70b/rate_sweeps.csv
 //!
-//! One server per configuration was sent the same 300 prompts at rising rates; the twin replays that history on one cache, with the step
+//! One server per configuration was sent the same 300 prompts at rising rates. The twin replays that history on one cache, with the step
 //! costs of the profile `h200-llama70b`. These were fitted without the configurations `moderate` and `aggressive`. The prompts themselves
 //! were never published: `workload` says what is known of them and what was drawn.
 #![expect(
@@ -33,8 +33,8 @@ struct ReplayedRun {
     preemptions: u64,
 }
 
-/// Replays the runs of a configuration one after the other on a server that starts with an empty cache: its warm-up of ten prompts, then
-/// every rate.
+/// Replays the runs of a configuration one after the other on a server that starts with an empty cache. They are its warm-up of ten
+/// prompts, then every rate.
 fn replay(configuration: &Configuration, requests: &[Request], costs: &StepCosts) -> Vec<ReplayedRun> {
     let mut scheduler = Scheduler::new(*costs, configuration.limits()).sparing(true);
     let one = |run: &measured::Run| {

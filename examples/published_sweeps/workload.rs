@@ -1,15 +1,15 @@
 //! The 300 prompts: what is known of them, and what was drawn because it is not.
 //!
-//! Known, from the published scripts: 100 conversations of five turns, flattened in order, each prompt its turn's whole history after a
-//! system prompt and one of ten passages; the client shuffled the 500 entries with Python's `random.seed(0)` and sent the first 300 at
-//! NumPy's exponential gaps for seed 0, stretched to end at 300 / rate. `requests.csv` holds those two sequences. Known, from the
-//! results: 1,741,762 prompt tokens and about 155,000 tokens of answers, no answer beyond 1,024. The warm-up's progress log agrees with
-//! the gaps to 10 ms, and its two longest prompts are last turns, as the shuffle says.
+//! Known, from the published scripts: 100 conversations of five turns, flattened in order. Each prompt is its turn's whole history
+//! after a system prompt and one of ten passages. The client shuffled the 500 entries with Python's `random.seed(0)`. It sent the first
+//! 300 at NumPy's exponential gaps for seed 0, stretched to end at 300 / rate. `requests.csv` holds those two sequences. Known, from
+//! the results: 1,741,762 prompt tokens and about 155,000 tokens of answers, no answer beyond 1,024. The warm-up's progress log agrees
+//! with the gaps to 10 ms, and its two longest prompts are last turns, as the shuffle says.
 //!
-//! Drawn: which passage a conversation is about, how long its answers were, and which prompts the model ended at once, as it does with a
-//! third of them: half of the answers end before 513 tokens, and with a mean of 517, a deviation of 416 and no times per token of zero
-//! no other shape is left. First answers to a passage begin alike for half of their length: with answers of their own too few of the
-//! first 300 prompts would find their history in the cache for the median TTFT of the first runs.
+//! Drawn: which passage a conversation is about, how long its answers were, and which prompts the model ended at once. It does so with a
+//! third of them: the results leave no other shape. Half of the answers end before 513 tokens. The mean is 517, the deviation 416, and
+//! no time per token is zero. First answers to a passage begin alike for half of their length. Without that, too few of the first 300
+//! prompts would find their history in the cache to explain the median TTFT of the first runs.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const BLOCK: u32 = 16;
 /// No answer is longer.
 const MOST_TOKENS: f64 = 1024.0;
 
-/// What was drawn, chosen among two dozen tries by the loss over `baseline-rerun` and `mem095` and by their TPOT p99 at 2 and 2.5 req/s. The
+/// What was drawn. Of two dozen tries it has the least loss over `baseline-rerun` and `mem095`, by their TPOT p99 at 2 and 2.5 req/s too. The
 /// medians of the configurations held out were printed beside and chose nothing; another draw with as good a loss misses more crossings.
 struct Draw {
     /// Tokens of a first answer and of a later one in the mean, and their relative deviation.

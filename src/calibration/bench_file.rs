@@ -10,7 +10,7 @@ use super::evidence::{Evidence, Recorded};
 use crate::twin::Observed;
 use crate::units::Seconds;
 
-const REMEDY: &str = "hint: calibrate takes a folder of a run, a CSV of requests (also of `autotune bench --out`), or the JSON of `vllm \
+const REMEDY: &str = "  = hint: calibrate takes a folder of a run, a CSV of requests (also of `autotune bench --out`), or the JSON of `vllm \
                       bench serve --save-detailed` of a version that writes start_times (since January 2026)";
 
 /// Each request's part of a detailed result, in the order of the requests; times in seconds.
@@ -51,8 +51,8 @@ pub(super) fn read(name: &str, text: &[u8]) -> Result<Evidence, String> {
 fn detailed(result: &Value) -> Result<Detailed, String> {
     let list = |key: &str| result.get(key).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if result.get("autotune").is_some() {
-        return Err("this result of `autotune bench` leaves out its ramp, which a replay needs\n\
-                    hint: the CSV of requests beside it has all"
+        return Err("this result of `autotune bench` leaves out its ramp, which a replay needs\n  = hint: \
+                    the CSV of requests beside it has all"
             .to_owned());
     }
     if !["input_lens", "output_lens", "ttfts", "itls"].into_iter().all(list) {

@@ -39,8 +39,8 @@ pub struct Calibration {
     pub memory: Vec<CacheSize>,
     /// What a start and a stop take together, the median.
     pub start: Option<Start>,
-    /// The standard deviation from probe to probe of the logarithm of the engine's speed, where there are enough probes
-    /// and it is more than the fit resolves.
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed. `None` where probes are too
+    /// few or it is not more than the fit resolves.
     pub run_to_run: Option<f64>,
     /// What the sources hold and the fit leaves out, in words.
     pub left_out: Vec<String>,
@@ -60,7 +60,9 @@ pub struct Start {
 pub enum CalibrationError {
     #[error("{probe}: {source}")]
     Configuration { probe: String, source: ConfigurationError },
-    #[error("{0}\nhint: give more probes, or longer ones; two rates of some hundred requests each are a good begin")]
+    #[error(
+        "{0}\n  = hint: give more probes, or longer ones; two rates of some hundred requests each are a good start"
+    )]
     Fit(#[from] FitError),
 }
 
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn too_little_is_said_in_words() {
         let few = calibrate(&[evidence("a.csv", 60, 10.0)], &[], None).unwrap_err().to_string();
-        assert!(few.contains("60 whole answers") && few.contains("hint"), "{few}");
+        assert!(few.contains("60 whole answers") && few.contains("\n  = hint: "), "{few}");
         let mut untold = evidence("a.csv", 60, 10.0);
         untold.probes[0].configuration = Configuration::default();
         let untold = calibrate(&[untold], &[], None).unwrap_err().to_string();

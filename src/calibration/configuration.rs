@@ -36,11 +36,11 @@ pub enum ConfigurationError {
     #[error("`{name}` was {said}, as the engine itself said, and not {given}")]
     Contradicted { name: String, said: String, given: String },
     #[error(
-        "nothing tells `{name}`\nhint: --set {name}=N, FILE,{name}=N, or --base with a profile whose default it was"
+        "nothing tells `{name}`\n  = hint: --set {name}=N, FILE,{name}=N, or --base with a profile whose default it was"
     )]
     Untold { name: &'static str },
     #[error(
-        "the base profile cannot tell the KV cache of this configuration: {0}\nhint: --kv-tokens N, as the engine logged it"
+        "the base profile cannot tell the KV cache of this configuration: {0}\n  = hint: --kv-tokens N, as the engine logged it"
     )]
     NoCache(MemoryFailure),
 }

@@ -17,7 +17,7 @@ pub(super) fn read(folder: &Path) -> Result<Evidence, SourceError> {
     let text = match std::fs::read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let why = format!(
-                "there is no {FILE} in it, so it is no folder of a run\nhint: a CSV of requests is a source by itself"
+                "there is no {FILE} in it, so it is no folder of a run\n  = hint: a CSV of requests is a source by itself"
             );
             return Err(unusable(folder, &why));
         }

@@ -37,14 +37,16 @@ impl Source {
             evidence.probes.iter().try_for_each(|p| p.configuration.agrees(&self.given)).map_err(contradicted)?;
             evidence
         } else {
-            let text = std::fs::read(path).map_err(|source| unreadable(path, source))?;
-            let is_json = text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte));
+            let bytes = std::fs::read(path).map_err(|source| unreadable(path, source))?;
             if path.file_name().is_some_and(|name| name == FILE) {
-                return Err(unusable(path, "a journal is read with its request files\nhint: give its folder"));
-            } else if is_json {
-                bench_file::read(&name, &text).map_err(|why| unusable(path, &why))?
+                let why = "a journal alone is not enough, its request files are needed too\n  = hint: give the folder of the run";
+                return Err(unusable(path, why));
+            }
+            let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+            if first.is_some_and(|byte| b"{[".contains(byte)) {
+                bench_file::read(&name, &bytes).map_err(|why| unusable(path, &why))?
             } else {
-                request_file(path, &name, &text)?
+                request_file(path, &name, &bytes)?
             }
         };
         evidence.name = name;
@@ -82,6 +84,6 @@ mod tests {
         assert!(said("empty.csv", Some(header)).contains("no request"));
         let column = said("other.csv", Some("a,b\n1,2\n"));
         assert!(column.contains("other.csv") && column.contains("`due`"), "{column}");
-        assert!(said("journal.jsonl", Some("{}\n")).contains("folder"));
+        assert!(said("journal.jsonl", Some("{}\n")).ends_with("\n  = hint: give the folder of the run"));
     }
 }

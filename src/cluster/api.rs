@@ -19,9 +19,9 @@ use crate::clock;
 use crate::units::Seconds;
 
 /// The API server may be away for so long before a step of a run fails ...
-const PATIENCE: Duration = Duration::from_secs(600);
+const RETRY_FOR: Duration = Duration::from_secs(600);
 /// ... and for so long before a run begins: a wrong address should be said at once.
-const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_RETRY_FOR: Duration = Duration::from_secs(10);
 /// A request without an answer for so long is asked again: a server that is cut off, or that hangs, does not say so.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Who waits for longer than this is told why.
@@ -37,7 +37,7 @@ pub enum ClusterError {
     NoCluster(String),
     #[error("{what}: the API server says: {message} ({code})")]
     Refused { code: u16, what: String, message: String },
-    /// The server was away for longer than the patience.
+    /// The server was away for longer than it is asked again.
     #[error("{what}: {why}")]
     Away { what: String, why: String },
     /// Somebody asked for an end.
@@ -96,7 +96,7 @@ pub struct Cluster {
     pub namespace: String,
     /// What every object that is made gets besides its own.
     pub site: Site,
-    patience: Duration,
+    retry_for: Duration,
     tell: Tell,
 }
 
@@ -155,17 +155,17 @@ impl Cluster {
         config.headers.push((http::header::USER_AGENT, agent));
         let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned);
         let client = kube::Client::try_from(config).map_err(|e| ClusterError::NoCluster(e.to_string()))?;
-        Ok(Self { client, namespace, site: Site::default(), patience: FIRST_PATIENCE, tell })
+        Ok(Self { client, namespace, site: Site::default(), retry_for: FIRST_RETRY_FOR, tell })
     }
 
     #[cfg(test)]
     pub(super) fn behind(client: kube::Client, tell: Tell) -> Self {
-        Self { client, namespace: "default".to_owned(), site: Site::default(), patience: FIRST_PATIENCE, tell }
+        Self { client, namespace: "default".to_owned(), site: Site::default(), retry_for: FIRST_RETRY_FOR, tell }
     }
 
     /// The cluster for a run, which waits while the API server is away.
     pub fn patient(&self) -> Self {
-        Self { patience: PATIENCE, ..self.clone() }
+        Self { retry_for: RETRY_FOR, ..self.clone() }
     }
 
     pub fn tell(&self, says: &str) {
@@ -228,7 +228,7 @@ impl Cluster {
     pub async fn create(&self, api: &str, plural: &str, object: &Value) -> Result<(), ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}"));
         let mut object = object.clone();
-        let request = format!("{}-{}", jiff::Timestamp::now().as_nanosecond(), std::process::id());
+        let request = format!("{}-{}", clock::timestamp().as_nanosecond(), std::process::id());
         object["metadata"]["annotations"][REQUEST] = request.as_str().into();
         self.site.mark(&mut object);
         match self.call(Method::POST, &path, Some((Content::Json, &object))).await {
@@ -365,7 +365,7 @@ impl Cluster {
                     return Ok(value);
                 }
                 // A service account that was deleted in mid-run may be made again; wrong credentials at the beginning are said at once.
-                Ok(Err(kube::Error::Api(status))) if status.code == 401 && self.patience > FIRST_PATIENCE => format!(
+                Ok(Err(kube::Error::Api(status))) if status.code == 401 && self.retry_for > FIRST_RETRY_FOR => format!(
                     "the API server does not accept our credentials any more ({} (401)): make the service account or the token again",
                     status.message
                 ),
@@ -374,13 +374,12 @@ impl Cluster {
                 }
                 Ok(Err(error)) => format!("the API server is away ({})", whole(&error)),
             };
-            if begun.elapsed() > self.patience {
+            if begun.elapsed() > self.retry_for {
                 return Err(ClusterError::Away { what, why });
             }
             if !said && begun.elapsed() > SILENCE {
                 said = true;
-                let patience = Seconds::from(self.patience);
-                self.tell(&format!("{why}; trying again for {patience}"));
+                self.tell(&format!("{why}; trying again for {}", Seconds::from(self.retry_for)));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

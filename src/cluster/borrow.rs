@@ -28,7 +28,7 @@ const UNDO: &str = "undo.json";
 /// How a run's name tells when it began.
 const BEGUN: &str = "%Y%m%d-%H%M%S";
 
-/// So many letters of a target's name fit into the names of our objects: a pod's name is its Job's and six more, and has 63 at most.
+/// So many letters of a target's name fit into the names of our objects. A pod's name is its Job's and six more, and has 63 at most.
 pub(super) const LETTERS: usize = 44;
 
 /// A target's name where it fits, and otherwise its beginning and a digest: two targets never share an object.
@@ -228,7 +228,8 @@ pub async fn scale_back(cluster: &Cluster, target: &Target) -> Result<(), Cluste
         return Ok(());
     };
     let fewer = if *kept == 0 { "nothing".to_owned() } else { format!("with {kept} of {original} pods") };
-    let took = since(run, Timestamp::now()).map_or(String::new(), |took| format!("; it had served {fewer} for {took}"));
+    let took =
+        since(run, clock::timestamp()).map_or(String::new(), |took| format!("; it had served {fewer} for {took}"));
     say(cluster, target, Step::GivenBack, &(says + &took)).await;
     Ok(())
 }

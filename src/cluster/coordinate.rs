@@ -32,7 +32,7 @@ use crate::space::Space;
 
 /// Pods of an engine that the worker never started have so long to become ready.
 pub const STARTS_WITHIN: Duration = Duration::from_secs(1_200);
-/// An engine in its own pod may take so many times as long as the slowest start of the worker's: caches are cold, images are pulled.
+/// An engine in its own pod may take so many times as long as the worker's slowest start: caches are cold, images are pulled.
 const SLOWER: f64 = 4.0;
 
 /// What a run would do.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::api::{Cluster, MANAGER};
 use super::target::Target;
+use crate::clock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -43,7 +44,7 @@ impl Step {
 /// Says a step, and records it as an event of the target.
 pub async fn say(cluster: &Cluster, target: &Target, step: Step, says: &str) {
     cluster.tell(says);
-    cluster.event(&event(&cluster.namespace, target, step, says, Timestamp::now())).await;
+    cluster.event(&event(&cluster.namespace, target, step, says, clock::timestamp())).await;
 }
 
 fn event(namespace: &str, target: &Target, step: Step, says: &str, now: Timestamp) -> Event {

@@ -22,7 +22,7 @@ const POD_APPEARS: Duration = Duration::from_secs(60);
 /// A pod that has a node and has not begun for so long is worth a look.
 const POD_STARTS: Duration = Duration::from_secs(120);
 /// Reasons of waiting that no time mends.
-const HOPELESS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
+const NEVER_MENDS: [&str; 3] = ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"];
 /// Reasons that a second attempt may mend, such as a busy registry ...
 const DOUBTFUL: [&str; 5] =
     ["ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"];
@@ -35,12 +35,11 @@ const LINGERS: Duration = Duration::from_secs(20);
 pub struct Ended {
     /// What it found; `None` if it did not come to say so.
     pub outcome: Option<Outcome>,
-    /// Why there is none.
+    /// Why there is no outcome.
     pub because: String,
 }
 
 impl Ended {
-    /// With this answer.
     pub fn found(outcome: Outcome) -> Self {
         Self { outcome: Some(outcome), because: String::new() }
     }
@@ -112,7 +111,7 @@ impl Lenders {
     async fn look(&mut self, cluster: &Cluster, job: &Value, pods: &[Value]) {
         let there: Vec<u64> = pods.iter().map(index).collect();
         let missing = (1..workers(job)).find(|worker| !there.contains(worker));
-        let mut says: Vec<String> = pods.iter().filter_map(|pod| hindered(pod, Timestamp::now())).collect();
+        let mut says: Vec<String> = pods.iter().filter_map(|pod| hindered(pod, clock::timestamp())).collect();
         match missing {
             None => self.missing_since = clock::ticks(),
             Some(worker) if self.missing_since.elapsed() > POD_APPEARS => {
@@ -228,7 +227,7 @@ pub async fn follow(cluster: &Cluster, watch: &mut Watch<'_>, patience: Duration
         if let Some(why) = newest.and_then(waiting).map(|(reason, message)| format!("{reason} {message}")) {
             let reason = why.split(' ').next().unwrap_or_default();
             let since = *doubts.get_or_insert_with(clock::ticks);
-            if HOPELESS.contains(&reason) || (DOUBTFUL.contains(&reason) && since.elapsed() > MENDS) {
+            if NEVER_MENDS.contains(&reason) || (DOUBTFUL.contains(&reason) && since.elapsed() > MENDS) {
                 return Err(ClusterError::Wrong(format!("the worker cannot begin: {}", why.trim_end())));
             }
         } else {

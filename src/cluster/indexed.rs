@@ -1,5 +1,5 @@
-//! Several workers as one indexed Job: the pod of index 0 leads, and the others, which it finds by their names, lend it their engines, to
-//! whoever shows the token of this Job.
+//! Several workers as one indexed Job. The pod of index 0 leads and finds the others by their names. They lend their engines to whoever
+//! shows the token of this Job.
 
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ pub fn index(pod: &Value) -> u64 {
     pod["metadata"]["labels"][INDEX].as_str().and_then(|index| index.parse().ok()).unwrap_or(0)
 }
 
-/// What several workers need beside their Job: the Service without an address of its own that gives its pods their names, and the Secret with
-/// the token that they show each other. Nothing for a single worker, whom nobody looks for.
+/// What several workers need beside their Job: a headless Service and a Secret. The Service gives its pods their names; the Secret has the
+/// token that they show each other. Nothing for a single worker, whom nobody looks for.
 pub fn companions(job: &Value, token: &str) -> Option<(Service, Secret)> {
     if workers(job) == 1 {
         return None;

@@ -27,7 +27,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lease of a target. One whose holder does not renew it is taken over, after as long as a lease lasts: whether the holder
+    /// Takes the lease of a target. One whose holder does not renew it is taken over, after as long as a lease lasts. Whether the holder
     /// lives is seen by its renewals and not by its clock, which may differ from ours.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Lease {
         let lease = Self { name: name.to_owned(), holder: holder.to_owned() };
         let mut seen: Option<(k8s::Lease, tokio::time::Instant)> = None;
         loop {
-            let now = Timestamp::now();
+            let now = clock::timestamp();
             let Some(there) = cluster.read::<k8s::Lease>(name).await? else {
                 match cluster.make(&lease.object(now, None)).await {
                     Ok(_) => return Ok(lease),
@@ -82,7 +82,7 @@ impl Lease {
     /// [`ClusterError::Wrong`] if somebody else has taken it over; those of the server.
     pub async fn renew(&self, cluster: &Cluster) -> Result<(), ClusterError> {
         loop {
-            let now = Timestamp::now();
+            let now = clock::timestamp();
             let renewed = match cluster.read::<k8s::Lease>(&self.name).await? {
                 None => cluster.make(&self.object(now, None)).await,
                 Some(there) => {

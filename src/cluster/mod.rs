@@ -1,8 +1,8 @@
-//! Kubernetes: the object that holds the GPU is scaled down, a worker Job tunes on its node, and the service comes back, or a better one.
+//! Kubernetes: the object that holds the GPU is scaled down, and a worker Job tunes on its node. Then the service comes back, or a better one.
 //!
-//! The coordinator is anybody with the rights of [`rights`]: a terminal, or a Job without a GPU. What has to survive it stands in the cluster:
-//! the original scale in annotations of the target ([`target`]), who is at it in a Lease, the worker and what undoes a change in objects of
-//! our own. [`plan`](coordinate::plan) looks, [`run`](coordinate::run) does, and [`borrow`] gives back whatever an earlier coordinator left.
+//! The coordinator is anybody with the rights of [`rights`]: a terminal, or a Job without a GPU. What has to survive it stands in the cluster. The
+//! original scale is in annotations of the target ([`target`]), the coordinator in a Lease. The worker and what undoes a change are in objects of our
+//! own. [`plan`](coordinate::plan) looks, [`run`](coordinate::run) does, and [`borrow`] gives back whatever an earlier coordinator left.
 
 pub mod api;
 pub mod apply;

@@ -1,4 +1,4 @@
-//! What stays of a run in the cluster: its outcome, and who asked for it, so that what was asked for once is not done twice.
+//! What stays of a run in the cluster: its outcome, and who asked for it. So what was asked for once is not done twice.
 
 use std::collections::BTreeMap;
 

@@ -232,8 +232,8 @@ impl Target {
         self.object["metadata"]["annotations"][UNDO_DIGEST] == sha256(text.as_bytes())
     }
 
-    /// Ends our management of fields by server-side apply, and leaves them as they are: what we managed would be taken away by the next apply of
-    /// ours that does not name it, and be a conflict for the owner's.
+    /// Ends our management of fields by server-side apply, and leaves them as they are. Otherwise the next apply of ours that does not name a
+    /// field would take it away, and the owner's would conflict.
     pub(super) async fn disown(&self, cluster: &Cluster) -> Result<(), ClusterError> {
         for _ in 0..ATTEMPTS {
             let object = match cluster.find(&self.api(), self.kind.plural, &self.name).await? {

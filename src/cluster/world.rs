@@ -1,5 +1,5 @@
-//! A cluster in memory for tests: an API server behind the client of a run, controllers that act after each call, and a place for faults
-//! before each call.
+//! A cluster in memory for tests. It has an API server behind the client of a run, controllers that act after each call, and a place for
+//! faults before each call.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

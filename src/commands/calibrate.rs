@@ -106,7 +106,7 @@ fn may_be_written(out: &Path, force: bool) -> Result<(), Failed> {
     } else if !folder.is_dir() {
         refused("there is no such folder")
     } else if out.exists() && !force {
-        refused("it is there already\nhint: --force replaces it")
+        refused("it is there already\n  = hint: --force replaces it")
     } else {
         Ok(())
     }
@@ -127,8 +127,8 @@ fn keep(out: &Path, text: &str, made: &Profile) -> Result<(), Failed> {
 
 fn no_base() -> Failed {
     Failed::usage(format!(
-        "error: --base is missing: a profile also has memory, defaults and start, which requests do not tell\n\
-         hint: the nearest of {}, or a .toml file of your own; what the engine logged is compared with its memory",
+        "error: --base is missing: a profile also has memory, defaults and start, which requests do not tell\n  = hint: \
+         the nearest of {}, or a .toml file of your own; what the engine logged is compared with its memory",
         Profile::NAMES.join(", ")
     ))
 }

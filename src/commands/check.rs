@@ -83,7 +83,7 @@ pub(super) fn check(path: &Path, patience: Duration) -> Result<u8, Failed> {
     };
     let text: String = rows.iter().map(row).collect();
     print(&format!("{} is a valid space file\n{text}", path.display()))?;
-    let Some(why) = flags.lacks_program else { return Ok(exit::FOUND) };
+    let Some(why) = flags.cannot_launch else { return Ok(exit::FOUND) };
     let hint = "activate its environment, or name it with its path; where the engine is elsewhere, check there as well";
     let problem = program_fault(
         &path.display().to_string(),

@@ -14,13 +14,16 @@ pub(super) fn completions(shell: Shell) -> Result<u8, Failed> {
         Shell::Bash => generate(Bash, &mut command, "autotune", &mut text),
         Shell::Zsh => generate(Zsh, &mut command, "autotune", &mut text),
         Shell::Fish => generate(Fish, &mut command, "autotune", &mut text),
-        Shell::Man => page(command, &mut text).map_err(|e| Failed::own(format!("error: no man page: {e}")))?,
+        Shell::Man => {
+            man_page(command, &mut text)
+                .map_err(|e| Failed::own(format!("error: failed to write the man page: {e}")))?;
+        }
     }
     print(&String::from_utf8_lossy(&text))?;
     Ok(exit::FOUND)
 }
 
-/// The command line without what is internal.
+/// The command line without hidden subcommands. clap cannot remove one, so the command is built anew.
 fn visible() -> clap::Command {
     let whole = Cli::command();
     let about = whole.get_about().cloned().unwrap_or_default();
@@ -34,7 +37,7 @@ fn visible() -> clap::Command {
 }
 
 /// One page for all: the main job first, then each subcommand with its options.
-fn page(mut command: clap::Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+fn man_page(mut command: clap::Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     command.build();
     clap_mangen::Man::new(command.clone()).render(text)?;
     for part in command.get_subcommands().filter(|part| part.get_name() != "help") {

@@ -18,11 +18,11 @@ use crate::supervise::guardian::can_be_run;
 use crate::supervise::{Launch, Unanswered, answer};
 use crate::units::Seconds;
 
-/// What is asked, one after the other: vLLM lists a part of its flags in its plain help, and an older one does not know `all`.
+/// The questions, in their order. vLLM lists a part of its flags in its plain help, and an older one does not know `all`.
 const QUESTIONS: [&str; 2] = ["--help=all", "--help"];
-/// An engine that answers within this time needs no word of who waits for it.
+/// After this long without an answer, we say that we are waiting.
 const SILENT: Duration = Duration::from_secs(1);
-/// So many letters of others are shown.
+/// Characters of another program's text that we quote, at most.
 const SHOWN: usize = 160;
 /// Exit codes of shells and of `env`: a file that is no program, and no such file.
 const NOT_EXECUTABLE: i32 = 126;
@@ -46,7 +46,7 @@ impl From<String> for NotAsked {
 /// By which list the flags of a space file were compared, in a line, and why the engine cannot be launched, if that is known.
 pub(super) struct Compared {
     pub says: String,
-    pub lacks_program: Option<String>,
+    pub cannot_launch: Option<String>,
 }
 
 /// Compares the flags of a space file with its engine's. Where the engine does not tell, mistakes are warnings by the list of vLLM 0.32.
@@ -55,24 +55,24 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
     let words: Vec<&str> = plan.engine.command.iter().map(String::as_str).collect();
     let from = engine_in(&words).map_or(words.len(), |(_, first)| first);
     let problems = |known: &KnownFlags, engine: &str| {
-        // What is switched off by leaving it out needs no flag for that, and the frontend of a graph has its own.
+        // Flags that need no check: a switch that is off by being left out, and flags of a graph's frontend, which are not the worker's.
         let of_frontend = |name: &str| plan.engine.graph.is_some() && is_of_frontend(name);
-        let other = |flag: &UsedFlag| match &flag.off {
+        let exempt = |flag: &UsedFlag| match &flag.off {
             Some(switch) => dialect(plan.engine.kind).off(switch).is_none() || of_frontend(switch),
             None => of_frontend(&flag.name),
         };
-        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !other(flag)), engine))
+        faults(&name, text, from, |flag| fault(flag, known.refuses(&flag.name).filter(|_| !exempt(flag)), engine))
     };
     match asked(plan, patience).await {
         Ok((known, question)) => match problems(&known, "the engine") {
-            None => Ok(Compared { says: format!("`{question}` lists every flag of this file"), lacks_program: None }),
+            None => Ok(Compared { says: format!("`{question}` lists every flag of this file"), cannot_launch: None }),
             Some(problems) => {
                 Err(Failed::usage(format!("{}\n\n{question} lists what the engine takes", problems.render())))
             }
         },
         Err(NotAsked { why, lacks_program }) if plan.engine.kind == EngineKind::Simulated => {
             let says = format!("not compared with the engine's: {why}");
-            Ok(Compared { says, lacks_program: lacks_program.then_some(why) })
+            Ok(Compared { says, cannot_launch: lacks_program.then_some(why) })
         }
         Err(NotAsked { why, lacks_program }) => {
             let dialect = dialect(plan.engine.kind);
@@ -83,7 +83,7 @@ pub(super) async fn compared(path: &Path, text: &str, plan: &Plan, patience: Dur
             found.iter().for_each(|problems| complain(&problems.render_as_warnings()));
             let all = if found.is_none() { "all are" } else { "not all are" };
             let says = format!("{all} flags of {release}; the engine was not asked: {why}");
-            Ok(Compared { says, lacks_program: lacks_program.then_some(why) })
+            Ok(Compared { says, cannot_launch: lacks_program.then_some(why) })
         }
     }
 }
@@ -97,7 +97,8 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
     }
     let message = format!("{engine} has no flag `--{name}`");
     let hint = match (&flag.off, refusal?) {
-        // A tuned flag is looked for by its name, in what is fixed and in a manifest.
+        // The engine accepts a shortened flag. A tuned one must be written in full, because fixed arguments and manifests are searched for its
+        // full name.
         (_, Refusal::Short(whole)) => {
             let message = format!("`{name}` is short for `{whole}`");
             return flag.tuned.then(|| (message, "not its name".to_owned(), "write it in full".to_owned()));
@@ -112,25 +113,28 @@ fn fault(flag: &UsedFlag, refusal: Option<Refusal>, engine: &str) -> Option<(Str
 
 /// The flags that the engine lists, with the command that it was asked by; or why it does not list them.
 async fn asked(plan: &Plan, patience: Duration) -> Result<(KnownFlags, String), NotAsked> {
-    let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
+    let guardian =
+        std::env::current_exe().map_err(|e| format!("failed to find the path of autotune's own program: {e}"))?;
     let command = program(&plan.engine, &guardian);
-    let Some(graph) = &plan.engine.graph else { return ask(plan, &command, &QUESTIONS, &OUR_FLAGS, patience).await };
+    let Some(graph) = &plan.engine.graph else {
+        return ask(plan, &guardian, &command, &QUESTIONS, &OUR_FLAGS, patience).await;
+    };
     let module = |name: &str| [command.clone(), vec!["-m".to_owned(), name.to_owned()]].concat();
-    let whole = &QUESTIONS[1..];
-    let (worker, shown) = ask(plan, &module(&graph.module), whole, &["help"], patience).await?;
-    let (frontend, _) = ask(plan, &module("dynamo.frontend"), whole, &["help"], patience).await?;
+    let plain_help = &["--help"];
+    let (worker, shown) = ask(plan, &guardian, &module(&graph.module), plain_help, &["help"], patience).await?;
+    let (frontend, _) = ask(plan, &guardian, &module("dynamo.frontend"), plain_help, &["help"], patience).await?;
     Ok((worker.and(frontend), shown))
 }
 
-/// The flags that a program lists, some of which it must have, with the command that it was asked by; or why it does not list them.
+/// The flags that a program lists, with the command that it was asked by, or why it does not list them. It must list those `needed`.
 async fn ask(
     plan: &Plan,
+    guardian: &Path,
     command: &[String],
     questions: &[&str],
     needed: &[&str],
     patience: Duration,
 ) -> Result<(KnownFlags, String), NotAsked> {
-    let guardian = std::env::current_exe().map_err(|e| format!("this program does not find itself: {e}"))?;
     let first = command.first().map_or("", String::as_str);
     if !can_be_run(first) {
         let place = if first.contains('/') { "is no program here" } else { "is not on the PATH" };
@@ -147,7 +151,7 @@ async fn ask(
     for question in questions {
         let command = [command, &[(*question).to_owned()]].concat();
         let shown = brief(&redact_words(&command).join(" "));
-        let (guardian, env, unset) = (guardian.clone(), env.clone(), Vec::new());
+        let (guardian, env, unset) = (guardian.to_owned(), env.clone(), Vec::new());
         let launch = Launch { guardian, command, env, unset, log: None, grace: Duration::ZERO };
         let mut answer = std::pin::pin!(answer(launch, secrets.clone(), patience.saturating_sub(begun.elapsed())));
         let answer = tokio::select! {

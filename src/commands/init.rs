@@ -13,7 +13,7 @@ use crate::export::deployed::deployed;
 use crate::printable::printable;
 use crate::proposal::{Deployment, TUNED, Wishes, space_file};
 use crate::report::{replace, shell_quoted};
-use crate::settings::{self, EngineKind, Plan, WorkloadKind, holds_secret};
+use crate::settings::{self, EngineKind, Plan, holds_secret};
 use crate::space::Value;
 use crate::tune::forecast;
 use crate::units::Seconds;
@@ -96,11 +96,7 @@ fn workload(args: &TrafficArgs, file: &Path) -> Result<Option<String>, Failed> {
         settings::traffic("the workload of these flags", &text).map_err(|e| Failed::usage(e.render()))?;
     let Some(dataset) = &args.dataset else { return Ok(Some(text)) };
     // Read here, so that a file without a request is refused before anything is written.
-    let corpus =
-        crate::workload::Corpus::read(&workload, Path::new("")).map_err(|e| Failed::usage(format!("error: {e}")))?;
-    if corpus.items() == 0 && !matches!(workload.kind, WorkloadKind::Random(_)) {
-        return Err(Failed::usage(format!("error: {} holds no request", dataset.display())));
-    }
+    crate::workload::Corpus::read(&workload, Path::new("")).map_err(|e| Failed::usage(format!("error: {e}")))?;
     let there = TrafficArgs { dataset: Some(from_there(dataset)?), ..args.clone() };
     written(&there).map(Some)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::stop::Stop;
 use super::{Failed, code_of, complain, exit, print, read_corpus, read_plan, runtime};
 use crate::cli::{JobArgs, JobRunArgs, ObjectArgs, PlaceArgs, TargetArgs, colour};
+use crate::clock;
 use crate::cluster::api::{Tell, json};
 use crate::cluster::apply::redacted;
 use crate::cluster::borrow::{own_name, run_name};
@@ -148,7 +149,7 @@ pub(super) fn run(JobRunArgs { job: args, out, once, dry_run }: &JobRunArgs) -> 
             files: files.iter().map(|(key, (path, _))| (key.clone(), path.clone())).collect(),
             workers: args.workers,
             container: args.container.clone(),
-            run: run_name(jiff::Timestamp::now()),
+            run: run_name(clock::timestamp()),
             image: args.image.clone(),
             claim: args.results.clone(),
             deadline_seconds: (budget.as_secs_f64() * DEADLINE) as u64 + 3_600,

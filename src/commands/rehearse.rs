@@ -9,7 +9,7 @@ use crate::cli::RehearseArgs;
 use crate::clock;
 use crate::journal::{FORMAT, Header, RECORDS_FORMAT};
 use crate::progress::Silent;
-use crate::rehearsal::{Job, Quirks, RehearsalError, TRUTH_REQUESTS, recorded, rehearse as simulate};
+use crate::rehearsal::{Deviations, Job, RehearsalError, TRUTH_REQUESTS, recorded, rehearse as simulate};
 use crate::report;
 use crate::settings::redact_plan;
 use crate::twin::Profile;
@@ -46,7 +46,7 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
         plan: &plan,
         profile: &profile,
         material: &material,
-        quirks: Quirks::default(),
+        deviations: Deviations::default(),
         workers: args.workers as usize,
         strategy: crate::search::strategy,
         truth_requests: TRUTH_REQUESTS,
@@ -84,8 +84,8 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
 /// The space file of a real engine does not say what shall be simulated.
 fn no_profile() -> Failed {
     Failed::usage(format!(
-        "error: --profile is missing: the space file is for a real engine, and which one shall be simulated is not in it\n\
-         hint: --profile {}, or a .toml file",
+        "error: --profile is missing: the space file is for a real engine, and which one shall be simulated is not in it\n  = hint: \
+         --profile {}, or a .toml file",
         Profile::NAMES.join(", --profile ")
     ))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::lead::{Role, rigs, token};
 use super::report::beside;
-use super::stop::{PATIENCE, Stop};
+use super::stop::{Stop, TIMEOUT};
 use super::worker::serve_leader;
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
@@ -206,10 +206,10 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop, si
     Ended::Interrupted
 }
 
-/// Ends the program when a signal is not heard because the session computes: engines first, then the results by what the journal on the disk
-/// holds, which is whole behind every record.
+/// Ends the program when a signal is not heard because the session computes. Engines end first. Then the results are written by what the
+/// journal on the disk holds, which is whole behind every record.
 async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
-    stop.unheard(PATIENCE).await;
+    stop.unheard(TIMEOUT).await;
     let kept = std::fs::read(out.join(journal::FILE)).ok().and_then(|text| journal::read(&text).ok());
     if let Some(journal) = &kept {
         clean_up(journal).await;

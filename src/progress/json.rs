@@ -12,9 +12,9 @@ use crate::printable::printable;
 use crate::units::Rate;
 use crate::verdict::Outcome;
 
-/// A line of the log. Keys that say nothing of an event are left out.
+/// A line of the log. Keys that the event has no value for are left out.
 #[derive(Debug, Serialize)]
-struct Said<'a> {
+struct LogLine<'a> {
     #[serde(with = "crate::clock::rfc3339")]
     at: Option<f64>,
     level: &'static str,
@@ -31,7 +31,7 @@ struct Said<'a> {
 
 /// Words that belong to no event, as a line of the same log.
 pub(crate) fn message(level: &'static str, text: &str) -> String {
-    line(&Said {
+    line(&LogLine {
         at: Some(clock::unix_seconds()),
         level,
         event: "message",
@@ -42,8 +42,8 @@ pub(crate) fn message(level: &'static str, text: &str) -> String {
     })
 }
 
-fn line(said: &Said<'_>) -> String {
-    serde_json::to_string(said).unwrap_or_default()
+fn line(line: &LogLine<'_>) -> String {
+    serde_json::to_string(line).unwrap_or_default()
 }
 
 /// Writes each event that plain lines would show.
@@ -89,13 +89,18 @@ fn of_event(event: &Event<'_>, text: &str, at: f64) -> String {
         Event::Improved(incumbent) => (Some(incumbent.rate), None),
         _ => (None, None),
     };
-    let level = if matches!(event, Event::Failed { .. }) || text.contains("WARNING") { "warning" } else { "info" };
-    line(&Said { at: Some(at), level, event: name, trial, rate, outcome, message: &printable(text) })
+    let level = match event {
+        Event::Failed { .. } => "warning",
+        Event::Ready { mismatches, .. } if !mismatches.is_empty() => "warning",
+        _ => "info",
+    };
+    line(&LogLine { at: Some(at), level, event: name, trial, rate, outcome, message: &printable(text) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
     use crate::journal::Purpose;
     use crate::search::Incumbent;
     use crate::space::Point;
@@ -117,6 +122,14 @@ mod tests {
         let improved = said(&Event::Improved(&Incumbent { point: Point::default(), rate: Rate(9.5) }));
         assert_eq!((&improved["event"], &improved["rate"]), (&"improved".into(), &9.5.into()));
         let note = said(&Event::Note("a\nb\u{1b}[2J"));
-        assert_eq!(note["message"], "a\nb\u{fffd}[2J");
+        assert_eq!((&note["level"], &note["message"]), (&"info".into(), &"a\nb\u{fffd}[2J".into()));
+        let diagnosis = Diagnosis {
+            cause: Cause::OutOfMemory,
+            line: None,
+            says: "The device ran out of memory.".into(),
+            consequence: Consequence::MemoryBound,
+        };
+        let failed = said(&Event::Failed { trial: 3, diagnosis: &diagnosis, again: false });
+        assert_eq!((&failed["level"], &failed["event"]), (&"warning".into(), &"failed".into()));
     }
 }

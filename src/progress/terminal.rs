@@ -1,4 +1,4 @@
-//! A live line for a terminal: what runs now and for how long, the best point, the budget, the time left; what ended scrolls above it.
+//! A live line for a terminal: what runs now and for how long, the best point, the budget, the time left. What ended scrolls above it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -47,9 +47,9 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
         })
         .collect();
     if proofs.is_empty() {
-        text += "\nNone: every number is of the search.\n";
+        text += "\nNone. All rates above are estimates of the search.\n";
     } else {
-        let mut head = ["asked", "arrived", "requests", "sure"].map(str::to_owned).to_vec();
+        let mut head = ["asked", "arrived", "requests", "confidence"].map(str::to_owned).to_vec();
         head.extend(data.limits().iter().map(|l| format!("{}, limit {}", l.key(), l.at_most)));
         text += &table_of("point", &head, proofs);
     }
@@ -60,7 +60,7 @@ pub(super) fn markdown(data: &ReportData<'_>) -> String {
     }
     text += &format!("\nCost: {}.\n", outcome.cost);
     if let Some(command) = repeat_command(data) {
-        text += &format!("\n### To repeat it\n\n{}", code(&command));
+        text += &format!("\n### Repeat this run\n\n{}", code(&command));
     }
     text
 }

@@ -1,5 +1,5 @@
-//! What people and scripts read: of a session, made from its journal and its requests; of a benchmark, from its records; of a rehearsal, from what it
-//! simulated; of a calibration, from what it fitted.
+//! What people and scripts read. Reports of a session are made from its journal and its requests, those of a benchmark from its records. Those of a
+//! rehearsal are made from what it simulated, those of a calibration from what it fitted.
 
 pub mod bench;
 mod calibration;

@@ -66,7 +66,7 @@ pub struct Outcome {
     /// The interval of `gain` with a confidence of 90 %, by the errors of the two limits.
     #[serde(default)]
     pub gain_interval: Option<[f64; 2]>,
-    /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %: both were driven with
+    /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %. Both were driven with
     /// fresh arrivals.
     #[serde(default)]
     pub paired_gain: Option<Gain>,
@@ -121,7 +121,7 @@ pub struct Answer {
     /// The quantile that `seen` implies for a long run, of each promise that the paired estimate judges, by its key.
     #[serde(default)]
     pub long_run: BTreeMap<String, Seconds>,
-    /// The quantile of each promise that is expected at the certified rate, by its key, from all certifying probes; empty where none is certified, and
+    /// The quantile of each promise that is expected at the certified rate, by its key, from all certifying probes. Empty where none is certified, and
     /// in files of earlier versions.
     #[serde(default)]
     pub expected: BTreeMap<String, Seconds>,
@@ -138,8 +138,8 @@ const GZIP: &str = "gzip:";
 /// An outcome that is unpacked to more than this is none.
 const UNPACKED: u64 = 1 << 20;
 
-/// The outcome in so few bytes that a container can leave it as its termination message: as it is, compressed, or without what explains the
-/// answer. `folder` has the whole.
+/// The outcome in so few bytes that a container can leave it as its termination message. It is plain, compressed, or without what explains
+/// the answer. `folder` has the whole.
 pub fn last_words(outcome: &Outcome, folder: &Path) -> String {
     let plain = serde_json::to_string(outcome).unwrap_or_default();
     if plain.len() <= LAST_WORDS {

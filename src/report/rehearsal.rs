@@ -113,7 +113,7 @@ fn name(status: Status) -> &'static str {
 mod tests {
     use super::*;
     use crate::progress::Silent;
-    use crate::rehearsal::{Job, Quirks, rehearse};
+    use crate::rehearsal::{Deviations, Job, rehearse};
     use crate::settings::parse;
     use crate::twin::Profile;
     use crate::workload::Material;
@@ -133,7 +133,7 @@ mod tests {
             plan: &plan,
             profile: &profile,
             material: &Material::default(),
-            quirks: Quirks::default(),
+            deviations: Deviations::default(),
             workers: 1,
             strategy: crate::search::strategy,
             truth_requests: 1500,

@@ -79,7 +79,7 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bo
     text
 }
 
-/// The log of the last failed start with its last lines, where no engine ever served; empty where one did, or where the log is elsewhere.
+/// The log of the last failed start with its last lines, where no engine ever served. Empty where one did, or where the log is elsewhere.
 pub fn failed_start(journal: &Journal, folder: &Path) -> String {
     let conclusion = journal.conclusion().filter(|conclusion| conclusion.status == Status::NeverStarted);
     let last = conclusion.and(journal.entries.iter().rev().find_map(|entry| match entry.record {
@@ -212,8 +212,8 @@ pub(super) fn percent(share: f64) -> String {
 /// A label, and a cell for each of [`columns`].
 pub(super) type Row = (String, Vec<Option<String>>);
 
-/// Rates, and beside each limit what is expected at the certified rate; where that is not known or with `verbose`, what the probe nearest to it
-/// measured. The first row names the columns. Empty where nothing is known.
+/// Rates, and beside each limit what is expected at the certified rate. Where that is not known or with `verbose`, also what the probe nearest
+/// to it measured. The first row names the columns. Empty where nothing is known.
 pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
     let columns = columns(outcome);
     let mut rows: Vec<Row> = Vec::new();

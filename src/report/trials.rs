@@ -85,8 +85,8 @@ pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     csv.into_inner().map_err(|e| e.into_error())
 }
 
-/// What a row tells of a promise's paired estimate: the quantile of long traffic, the standard error of its logarithm, the share of
-/// the variance that the twin explains, and who decides.
+/// What a row tells of a promise's paired estimate: four columns. They are the quantile of long traffic, the standard error of its
+/// logarithm, the share of the variance that the twin explains, and who decides.
 const PAIRED: [&str; 4] = ["long_run_ms", "long_run_log_error", "explained", "judge"];
 
 fn paired(estimate: Option<&Paired>) -> [String; PAIRED.len()] {

@@ -111,7 +111,7 @@ fn mistakes_are_said_before_anything_is_fitted() {
         (&[csv, "--out", "new.toml"], &["--base", "h200-llama8b"]),
         (&[csv, "--hold-out", csv], &["held out"]),
         (&[csv], &["max-num-seqs", "--set"]),
-        (&[csv, "--base", "h200-llama8b"], &["20 whole answers", "hint"]),
+        (&[csv, "--base", "h200-llama8b"], &["20 whole answers", "\n  = hint: "]),
         (&[csv, "--base", "h100"], &["h200-llama8b"]),
     ] {
         let refused = autotune(folder.path(), &[&["calibrate"], arguments].concat());

@@ -87,7 +87,7 @@ const SHAPES: [Shape; 28] = [
     Shape::ProductionStack,
 ];
 
-/// Files with a list of words in the place of LIST, and where it is; behind `#` stands the place in a text that is a file of its own.
+/// Files with a list of words in the place of LIST, and where it is. Behind `#` stands the place in a text that is a file of its own.
 const LISTS: [(&str, &str); 17] = [
     (
         "apiVersion: v1\nkind: List\nitems:\n- {kind: Service}\n- kind: Pod\n  spec:\n    containers:\n    - name: e\n      image: vllm/vllm-openai:v1\n      args: LIST\n",

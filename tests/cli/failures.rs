@@ -9,7 +9,7 @@ use crate::workbench::{BINARY, Workbench, said};
 
 /// Runs a job whose engine has a fault, and returns its exit code and the recorded causes.
 ///
-/// What a session makes of each failure is tested in virtual time; here failures are real, and one of them is enough: the fault
+/// What a session makes of each failure is tested in virtual time. Here failures are real, and one of them is enough. The fault
 /// strikes in the first probe, and the budget ends soon after.
 fn run(fault: &str, engine: &str) -> (Workbench, ExitStatus, Vec<Cause>, String) {
     let engine = format!("args = [\"--sim-fault\", \"{fault}\", \"--sim-fault-after\", \"30\"]\n{engine}");

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use autotune::journal::{Journal, Record};
-use autotune::rehearsal::{Job, Quirks, Truth};
+use autotune::rehearsal::{Deviations, Job, Truth};
 use autotune::settings::parse;
 use autotune::twin::Profile;
 use autotune::workload::{Material, mix};
@@ -187,7 +187,7 @@ fn truth_of_the_quickstart() -> Truth {
         plan: &plan,
         profile: &Profile::named("quickstart").unwrap(),
         material: &Material::default(),
-        quirks: Quirks::default(),
+        deviations: Deviations::default(),
         workers: 1,
         strategy: autotune::search::strategy,
         truth_requests: 20_000,

@@ -6,8 +6,8 @@ mod capacity;
 mod strategies;
 
 use autotune::progress::Silent;
-use autotune::rehearsal::{Job, Quirks, Truth};
-use autotune::search::{Ask, MakeStrategy, Observation, ProbedRate, Query, Tell};
+use autotune::rehearsal::{Deviations, Job, Truth};
+use autotune::search::{MakeStrategy, Observation, ProbedRate, Query, Tell};
 use autotune::settings::{Plan, parse};
 use autotune::space::{Constraint, Parameter, Point, Space, Value};
 use autotune::twin::{Noise, Profile};
@@ -56,7 +56,7 @@ fn searched(make: MakeStrategy, plan: &Plan, seed: u64) -> (Vec<String>, String)
     let mut strategy = make(plan, seed, &plan.space.baseline(), Rate(8.0));
     let (mut points, mut heard, mut opened) = (Vec::new(), Vec::new(), false);
     loop {
-        let Ask::Probe(query) = strategy.ask(&mut Nothing, &[]) else {
+        let Some(query) = strategy.ask(&mut Nothing, &[]) else {
             if opened {
                 return (points, strategy.incumbent().unwrap().point.to_string());
             }
@@ -130,12 +130,12 @@ fn a_bracket_holds_the_limit_from_any_guess() {
     assert!(bracket(|_| 1.0, Rate(1.0), 2.0, 1.02).is_none());
 }
 
-fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, quirks: Quirks) -> Job<'a> {
+fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, deviations: Deviations) -> Job<'a> {
     Job {
         plan,
         profile,
         material,
-        quirks,
+        deviations,
         workers: 1,
         strategy: autotune::search::strategy,
         truth_requests: 20_000,
@@ -152,7 +152,7 @@ fn without_noise_it_is_the_limit_that_replays_find() {
     let keep = keep.with("max-num-seqs", seqs).with("max-num-batched-tokens", tokens);
     plan.space.parameters.iter_mut().for_each(|p| p.values.retain(|v| keep.0[&p.name].same(v)));
     let (profile, material) = (Profile::named("quickstart").unwrap(), Material::default());
-    let job = job(&plan, &profile, &material, Quirks::default());
+    let job = job(&plan, &profile, &material, Deviations::default());
     let replayed = Truth::of(job).unwrap().limit(&keep).unwrap().0;
     let long_run = LongRunTraffic::new(job, 20_000).unwrap();
     let long = long_run.long(&keep).unwrap();
@@ -165,7 +165,7 @@ fn the_fast_way_says_what_the_blocks_say() {
     let (plan, material) = (quickstart(), Material::default());
     let noise = Noise { step_to_step: 0.05, ..Noise::default() };
     let profile = Profile { noise: Some(noise), ..Profile::named("quickstart").unwrap() };
-    let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Quirks::default()), 3_000).unwrap();
+    let long_run = LongRunTraffic::new(job(&plan, &profile, &material, Deviations::default()), 3_000).unwrap();
     let long = long_run.long(&plan.space.baseline()).unwrap();
     // Above, the KV cache fills now and then, and blocks decide.
     for rate in [2.0, 5.0] {
@@ -182,11 +182,13 @@ fn noise_and_age_lower_a_limit_and_what_does_not_start_has_none() {
     let aged = Noise { ageing: 0.1, ageing_seconds: 60.0, ..Noise::default() };
     let aged = Profile { noise: Some(aged), ..steady.clone() };
     let limit = |profile: &Profile| {
-        let long_run = LongRunTraffic::new(job(&plan, profile, &material, Quirks::default()), 3_000).unwrap();
+        let long_run = LongRunTraffic::new(job(&plan, profile, &material, Deviations::default()), 3_000).unwrap();
         long_run.long(&plan.space.baseline()).unwrap().coarse(3_000).rate.0
     };
     let plain = limit(&steady);
     assert!(limit(&noisy) < plain && limit(&aged) < 0.95 * plain);
     let none = plan.space.baseline().with("gpu-memory-utilization", Value::Real(0.98));
-    assert!(LongRunTraffic::new(job(&plan, &steady, &material, Quirks::default()), 1).unwrap().long(&none).is_none());
+    assert!(
+        LongRunTraffic::new(job(&plan, &steady, &material, Deviations::default()), 1).unwrap().long(&none).is_none()
+    );
 }

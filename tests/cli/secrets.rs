@@ -21,7 +21,7 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     std::iter::once(folder.to_owned()).chain(inside).collect()
 }
 
-/// Asserts that only this user reads what is in a folder, but for what is made to be shared, and that nothing holds a secret; returns all of it.
+/// Asserts that only this user reads what is in a folder and not made to be `shared`, and that nothing holds a secret. Returns all of it.
 fn harmless(folder: &Path, shared: impl Fn(&str) -> bool) -> String {
     let mut all = String::new();
     for path in below(folder) {

@@ -73,7 +73,7 @@ fn promises_that_no_rate_keeps_are_an_answer_too() {
     bench.assert_nothing_left();
 }
 
-/// How long prompts are, the twin reckons in the words and the chat template of the engine, and a resumed session has no engine to ask.
+/// The twin counts the tokens of prompts by the words and the chat template of the engine. A resumed session has no engine to ask.
 #[test]
 fn a_chat_is_resumed_in_the_words_that_its_engine_told() {
     let bench = Workbench::new("", "");

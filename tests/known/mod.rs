@@ -1,7 +1,7 @@
 //! The known server: an OpenAI-compatible server whose every delay and defect is asked for by the request itself.
 //!
-//! It stands in for an engine where the load generator is measured: it is cheap, it has no state, and it notes when it wrote
-//! what, so that the client's stamps can be held against it. A request steers it by its model's name (see [`script::Script`]).
+//! It stands in for an engine where the load generator is measured. It is cheap and has no state. It notes when it wrote what,
+//! so that the client's stamps can be compared with it. A request steers it by its model's name (see [`script::Script`]).
 
 mod connection;
 mod script;

@@ -1,7 +1,7 @@
 //! Times: the client's stamps beside the instants at which the server really wrote.
 //!
-//! The delays are long (tens of milliseconds) and medians over at least 40 requests are compared, within 1 ms or 2 %, whichever is
-//! more: a scheduler that is late now and then moves no median. Where the whole machine is busy, a comparison is tried three times.
+//! The delays are long (tens of milliseconds), and medians over at least 40 requests are compared. They agree within 1 ms or 2 %, whichever is more:
+//! a scheduler that is late now and then moves no median. Where the whole machine is busy, a comparison is tried three times.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -98,7 +98,7 @@ def drive(name, point, seed):
 
 
 def crossing(levels):
-    """The lowest rate at which some p99 crosses its promise."""
+    """The lowest rate at which some p99 crosses its promise. 0 where a promise broke and its p99 did not rise with the rate: the limit lies lower, or something else broke it."""
     crossed = {}
     for promise, limit in limits.items():
         if not all(level.get(promise) for level in levels):
@@ -107,7 +107,7 @@ def crossing(levels):
         y = [math.log(level[promise] / limit) for level in levels]
         mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
         slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
-        crossed[promise] = math.exp(mean_x - mean_y / slope) if slope > 0 else math.inf
+        crossed[promise] = math.exp(mean_x - mean_y / slope) if slope > 0 else (math.inf if max(y) < 0 else 0.0)
     return min(crossed.items(), key=lambda item: item[1])
 
 
@@ -131,8 +131,11 @@ for name, levels in driven.items():
         print(f"{name:9} {level['asked']:7.2f} {level['arrived']:7.2f} {level['arrived'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
     promise, limit = crossing(levels)
     certified = sides[name]["certified_rate"]
-    result[name] = {"certified": certified, "limit": limit, "binding": promise, "certified_of_limit": certified / limit, "levels": levels}
+    result[name] = {"certified": certified, "limit": limit or None, "binding": promise, "certified_of_limit": certified / limit if limit else None, "levels": levels}
+    if not limit:
+        print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {promise} broke without rising with the rate. Drive lower rates, or a quieter machine.")
+        continue
     print(f"{name}: certified {certified:.2f} req/s, limit about {limit:.2f} req/s by {promise}: certified / limit = {certified / limit:.3f}")
-if len(result) == 2:
+if len(result) == 2 and all(side["limit"] for side in result.values()):
     print(f"gain: {result['best']['limit'] / result['defaults']['limit'] - 1:+.1%} driven, {outcome['gain']:+.1%} stated")
 json.dump(result, open(f"{out}/truth.json", "w"), indent=1)

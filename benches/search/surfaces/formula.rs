@@ -1,6 +1,6 @@
 //! Two fast engines whose steps follow the formula that the twin fits.
 
-use autotune::rehearsal::Quirks;
+use autotune::rehearsal::Deviations;
 use autotune::twin::{Noise, Profile, Start};
 use autotune::units::Seconds;
 
@@ -34,7 +34,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
             noise: Some(noise),
             ..Profile::named(profile).unwrap()
         },
-        quirks: Quirks { misses: 0.0, first_start: Some(Seconds(first)) },
+        deviations: Deviations { misses: 0.0, first_start: Some(Seconds(first)) },
     };
     vec![
         surface(

@@ -1,6 +1,6 @@
 //! Engines whose kernels NVIDIA timed one by one, each under traffic of one turn and of several, and some under worse. One more is a line.
 
-use autotune::rehearsal::Quirks;
+use autotune::rehearsal::Deviations;
 use autotune::twin::{Kernels, Noise, Profile, Start};
 use autotune::units::Seconds;
 
@@ -136,7 +136,7 @@ fn surface(name: &'static str, kind: Kind, engine: &str, traffic: &Traffic, para
             ),
         },
         profile: Profile { memory, start: Some(Start { seconds: 50.0 }), ..profile },
-        quirks: Quirks {
+        deviations: Deviations {
             misses: if kind == Kind::Misses { 0.5 } else { 0.0 },
             first_start: Some(Seconds(50.0 + 2.0 * gib)),
         },

@@ -3,7 +3,7 @@
 mod formula;
 mod kernels;
 
-use autotune::rehearsal::Quirks;
+use autotune::rehearsal::Deviations;
 use autotune::settings::{Plan, parse};
 use autotune::twin::Profile;
 
@@ -54,7 +54,7 @@ pub struct Surface {
     space: Space,
     pub profile: Profile,
     /// What that has beyond its profile.
-    pub quirks: Quirks,
+    pub deviations: Deviations,
 }
 
 /// The parts of a space file that surfaces differ in.

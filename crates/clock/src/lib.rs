@@ -25,6 +25,12 @@ pub fn since_epoch() -> std::time::Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The wall clock as a time stamp, for Kubernetes objects and names.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
+pub fn timestamp() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
 /// A moment in UTC, for time stamps that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utc {

@@ -1,5 +1,5 @@
-//! Mutated inputs for whatever reads what others wrote. Each reader's tests hand over valid inputs; some thousands of mutants are read in every
-//! run of the tests, and `docs/fuzzing.md` has the command for ten million. The inputs follow from their numbers alone.
+//! Mutated inputs for whatever reads what others wrote. Each reader's tests hand over valid inputs. Every run of the tests reads some thousands
+//! of mutants; `docs/fuzzing.md` has the command for ten million. The inputs follow from their numbers alone.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests alone use it, and read what it prints")]
 

@@ -1,4 +1,4 @@
-//! An HTTP server on a listener until it is told to end: under the simulated engine, under a lent rig, and under the status of a session.
+//! An HTTP server on a listener until it is told to end. The simulated engine, a lent rig and the status of a session use it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tower_service::Service;
 /// A system without a free file is asked again so soon.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What a server bears of its clients.
+/// Limits on a server's clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at the same time; others wait.

@@ -1,6 +1,6 @@
 //! What the bytes of a streamed answer mean.
 //!
-//! Tokens are counted by the engine's usage, since a chunk may hold several of them or none; a stream without `[DONE]`, usage or token
+//! Tokens are counted by the engine's usage, since a chunk may hold several of them or none. A stream without `[DONE]`, usage or token
 //! is no answer.
 
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ use autotune_records::units::MOST_TOKENS;
 /// Characters of a server's words that are kept.
 pub(super) const LONGEST_WHY: usize = 300;
 
-/// A stream ends after so many events with tokens for each token that was asked for, and so many more: vLLM sends one for a token or fewer.
+/// A stream ends after so many events with tokens for each token asked for, and so many more. vLLM sends at most one per token.
 const MOST_EVENTS: (u64, u64) = (2, 1024);
 /// No vocabulary has a longer token, in bytes.
 const LONGEST_TOKEN: usize = 256;

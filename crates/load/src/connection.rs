@@ -154,7 +154,7 @@ impl AsyncWrite for Connection {
 pub(super) struct Pool(Mutex<Vec<(Instant, Connection)>>);
 
 impl Pool {
-    /// An idle connection that is still usable, or a new one. It is checked before the request is sent: a request is never sent twice, and a
+    /// An idle connection that is still usable, or a new one. It is checked before the request is sent: a request is never sent twice. A
     /// connection that breaks later is a failure of the request.
     pub(super) async fn take(&self, server: &Server, lateness: &Arc<Lateness>) -> Result<Connection, Failed> {
         while let Some((since, idle)) = self.pop() {

@@ -39,7 +39,7 @@ pub(super) struct Reader {
     place: Place,
 }
 
-/// Where in the body the next byte belongs.
+/// The part of the answer that the next byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -56,6 +56,7 @@ enum Place {
     Trailer,
     /// Everything until the connection closes.
     UntilClose,
+    /// The whole answer has been read.
     Over,
 }
 
@@ -79,8 +80,7 @@ impl Reader {
                 Place::Size => {
                     bytes = self.line(bytes, |line| {
                         let digits = line.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
-                        let size = std::str::from_utf8(digits).ok().filter(|d| !d.starts_with('+'));
-                        match size.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(NotHttp)? {
+                        match number(digits, 16).ok_or(NotHttp)? {
                             0 => Ok(Place::Trailer),
                             size => Ok(Place::Chunk(size)),
                         }
@@ -131,7 +131,7 @@ impl Reader {
             httparse::Status::Partial if self.held.len() > LONGEST_HEAD => Err(NotHttp),
             httparse::Status::Partial => Ok(&[]),
             httparse::Status::Complete(length) => {
-                let head = understood(&response)?;
+                let head = head_of(&response)?;
                 // The bytes before were no whole head, so the head ends within the new ones.
                 let rest = &bytes[length.saturating_sub(before)..];
                 self.held.clear();
@@ -149,11 +149,11 @@ impl Reader {
         }
     }
 
-    /// Completes a line, and sets the place that `leads` makes of it.
+    /// Completes a line, and goes to the place that `next` returns for it.
     fn line<'a>(
         &mut self,
         bytes: &'a [u8],
-        leads: impl FnOnce(&[u8]) -> Result<Place, NotHttp>,
+        next: impl FnOnce(&[u8]) -> Result<Place, NotHttp>,
     ) -> Result<&'a [u8], NotHttp> {
         let Some(end) = memchr::memchr(b'\n', bytes) else {
             self.held.extend_from_slice(bytes);
@@ -162,11 +162,11 @@ impl Reader {
         let without_return = |line: &[u8]| line.strip_suffix(b"\r").map_or(line.len(), <[u8]>::len);
         self.place = if self.held.is_empty() {
             let line = &bytes[..end];
-            leads(&line[..without_return(line)])?
+            next(&line[..without_return(line)])?
         } else {
             self.held.extend_from_slice(&bytes[..end]);
             let length = without_return(&self.held);
-            let place = leads(&self.held[..length])?;
+            let place = next(&self.held[..length])?;
             self.held.clear();
             place
         };
@@ -182,7 +182,13 @@ fn split(bytes: &[u8], at: u64) -> (&[u8], &[u8]) {
     bytes.split_at(usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len()))
 }
 
-fn understood(response: &httparse::Response<'_, '_>) -> Result<Head, NotHttp> {
+/// A number of digits alone: a sign would be parsed too.
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u64::from_str_radix(digits, radix).ok()
+}
+
+fn head_of(response: &httparse::Response<'_, '_>) -> Result<Head, NotHttp> {
     let values = |name: &str| {
         let name = name.to_owned();
         response.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(&name)).map(|h| h.value.trim_ascii())
@@ -191,10 +197,12 @@ fn understood(response: &httparse::Response<'_, '_>) -> Result<Head, NotHttp> {
         values(name).any(|v| v.split(|b| *b == b',').any(|w| w.trim_ascii().eq_ignore_ascii_case(word)))
     };
     let status = response.code.ok_or(NotHttp)?;
-    let length = match values("content-length").next() {
-        Some(digits) => Some(std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(NotHttp)?),
-        None => None,
-    };
+    let mut lengths = values("content-length").map(|digits| number(digits, 10).ok_or(NotHttp));
+    let length = lengths.next().transpose()?;
+    // Different lengths make an answer invalid (RFC 9112, section 6.3).
+    if lengths.any(|other| other.ok() != length) {
+        return Err(NotHttp);
+    }
     let framing = match length {
         _ if matches!(status, 204 | 304) => Framing::Length(0),
         _ if has("transfer-encoding", b"chunked") => Framing::Chunked,
@@ -249,6 +257,17 @@ mod tests {
         assert!(over);
         assert_eq!(read(&[b"SSH-2.0-OpenSSH\r\n"]).0, Err(NotHttp));
         assert_eq!(read(&[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"]).0, Err(NotHttp));
+    }
+
+    #[test]
+    fn a_length_is_one_number_without_a_sign() {
+        for wrong in ["+5", "-5", "", "5 5", "5, 5", "99999999999999999999", "5\r\nContent-Length: 6"] {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {wrong}\r\n\r\nhello");
+            assert_eq!(read(&[head.as_bytes()]).0, Err(NotHttp), "{wrong}");
+        }
+        let twice = read(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello"]);
+        assert_eq!((twice.0, twice.2.as_str(), twice.3), (Ok(()), "hello", true));
+        assert_eq!(read(&[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n"]).0, Err(NotHttp));
     }
 
     #[test]

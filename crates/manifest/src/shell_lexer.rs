@@ -1,5 +1,5 @@
-//! The words of a shell script, each with its place: enough of the POSIX grammar to find the engine's command and its arguments, and to
-//! leave all else alone.
+//! The words of a shell script, each with its place. It reads enough of the POSIX grammar to find the engine's command and its
+//! arguments, and leaves all else alone.
 
 use std::ops::Range;
 

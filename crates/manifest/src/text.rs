@@ -1,4 +1,4 @@
-//! Edits of a text that leave every other byte alone, and texts inside of texts: the words of a shell line in a block of a YAML file.
+//! Edits of a text that leave every other byte alone. A text may lie inside of another: a word of a shell line in a block of a YAML file.
 //!
 //! An edit replaces a range of bytes. A [`Layer`] is a text that was decoded from a range of another one: a quoted scalar, a folded block, a shell
 //! word. It knows where each of its bytes came from. So an edit of the inner text becomes one of the outer text.
@@ -132,7 +132,7 @@ impl Layer {
         self.origin.truncate(self.text.len());
     }
 
-    /// This text with the bytes of another outer text that differs from its own in bytes alone, none moved: each byte that came from one byte
+    /// This text with the bytes of another outer text, in which bytes differ from its own but none moved. Each byte that came from one byte
     /// is read anew. None if that is no text.
     pub fn read_from(&self, outer: &str) -> Option<String> {
         let mut bytes = self.text.clone().into_bytes();

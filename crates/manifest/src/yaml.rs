@@ -446,8 +446,8 @@ impl Meaning {
     }
 }
 
-/// Whether a plain scalar may be read as something else than text by YAML 1.1, which Kubernetes reads, or 1.2: a number, a date, a truth
-/// value or nothing.
+/// Whether YAML 1.1, which Kubernetes reads, or 1.2 may read a plain scalar as something else than text. That is a number, a date, a
+/// truth value or nothing.
 pub fn is_special(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let words = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "=", "<<", ".nan", ".inf"];
@@ -462,7 +462,7 @@ pub fn is_special(text: &str) -> bool {
 /// At most so many nodes, aliases resolved: a bomb of aliases is refused instead of unfolded.
 const MOST_NODES: usize = 1_000_000;
 
-/// At most so many collections inside of each other, in the file and with its aliases resolved: whoever walks a tree needs a stack for it.
+/// At most so many collections inside of each other, in the file and with its aliases resolved. Whoever walks a tree needs a stack for it.
 const DEEPEST: usize = 200;
 
 /// What a document means; `None` if its aliases unfold without end, such as one inside of its own anchor.

@@ -5,18 +5,18 @@ use std::cell::RefCell;
 use argmin::core::{CostFunction, Executor};
 use argmin::solver::neldermead::NelderMead;
 
-struct Noted<F> {
+struct RememberingBest<F> {
     cost: F,
     best: RefCell<(Vec<f64>, f64)>,
 }
 
-impl<F: Fn(&[f64]) -> f64> CostFunction for &Noted<F> {
+impl<F: Fn(&[f64]) -> f64> CostFunction for &RememberingBest<F> {
     type Param = Vec<f64>;
     type Output = f64;
 
     fn cost(&self, x: &Vec<f64>) -> Result<f64, argmin::core::Error> {
+        // The start is also the first corner; its cost is known already.
         let known = Some(self.best.borrow().1).filter(|_| self.best.borrow().0 == *x);
-        // The start is a corner too.
         let cost = known.unwrap_or_else(|| (self.cost)(x));
         // A cost that is no number must lose every comparison.
         let cost = if cost.is_nan() { f64::INFINITY } else { cost };
@@ -28,9 +28,11 @@ impl<F: Fn(&[f64]) -> f64> CostFunction for &Noted<F> {
     }
 }
 
-/// The best point that a simplex finds in that many moves from `start`, whose first edges are as long as `edge` says; and its cost.
+/// The best point found in at most `moves` iterations, and its cost. `edge[i]` is the initial step in coordinate i; 0 keeps that coordinate fixed.
 pub fn minimize(cost: impl Fn(&[f64]) -> f64, start: &[f64], edge: &[f64], moves: u64) -> (Vec<f64>, f64) {
-    let noted = Noted { best: RefCell::new((start.to_vec(), cost(start))), cost };
+    let first = cost(start);
+    let first = if first.is_nan() { f64::INFINITY } else { first };
+    let remembering = RememberingBest { best: RefCell::new((start.to_vec(), first)), cost };
     let mut corners = vec![start.to_vec()];
     for (i, length) in edge.iter().enumerate().filter(|(_, length)| **length != 0.0) {
         let mut corner = start.to_vec();
@@ -46,9 +48,9 @@ pub fn minimize(cost: impl Fn(&[f64]) -> f64, start: &[f64], edge: &[f64], moves
         .and_then(|s| s.with_sd_tolerance(1e-5));
     if let Ok(solver) = solver {
         // Whatever ends it early, the best point so far is kept.
-        drop(Executor::new(&noted, solver).configure(|state| state.max_iters(moves)).run());
+        drop(Executor::new(&remembering, solver).configure(|state| state.max_iters(moves)).run());
     }
-    noted.best.into_inner()
+    remembering.best.into_inner()
 }
 
 #[cfg(test)]
@@ -66,5 +68,7 @@ mod tests {
     fn a_cost_that_is_no_number_is_avoided() {
         let (x, _) = minimize(|x| if x[0] < 0.0 { f64::NAN } else { x[0] }, &[1.0], &[-0.5], 100);
         assert!((0.0..0.2).contains(&x[0]), "{x:?}");
+        let (x, c) = minimize(|x| if x[0] > 0.5 { f64::NAN } else { x[0].abs() }, &[1.0], &[-0.6], 100);
+        assert!(c < 0.1 && x[0].abs() < 0.1, "{x:?} {c}");
     }
 }

@@ -27,7 +27,8 @@ pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
     sum(|a, b| a * b) / (sum(|a, _| a * a) * sum(|_, b| b * b)).sqrt().max(1e-300)
 }
 
-/// The standard error of a sum of independent terms, and its degrees of freedom (Satterthwaite 1946, Welch 1947), from those of each term.
+/// The standard error of a sum of independent terms and its degrees of freedom (Satterthwaite 1946, Welch 1947). Each term is given as
+/// (standard error, degrees of freedom).
 pub fn combined(terms: &[(f64, f64)]) -> (f64, f64) {
     let variance: f64 = terms.iter().map(|(error, _)| error.powi(2)).sum();
     let over_freedom: f64 = terms.iter().map(|(error, freedom)| error.powi(4) / freedom.max(1.0)).sum();
@@ -48,6 +49,13 @@ mod tests {
         assert!((jackknife(&without).unwrap() - error).abs() < 1e-12);
         assert_eq!(jackknife(&[1.0]), None);
     }
+
+    #[test]
+    fn a_side_that_does_not_vary_has_no_correlation() {
+        assert!((correlation([(1.0, 2.0), (2.0, 4.0)].into_iter()) - 1.0).abs() < 1e-12);
+        assert_eq!(correlation([(1.0, 2.0), (1.0, 4.0)].into_iter()), 0.0);
+    }
+
     #[test]
     fn a_sum_of_errors_has_the_freedom_of_what_dominates_it() {
         let (error, freedom) = combined(&[(3.0, 5.0), (4.0, 5.0)]);

@@ -101,8 +101,8 @@ impl Rate {
         Self(rounding(self.0 * scale) / scale)
     }
 
-    /// Decimals of three digits that count, and of a fourth where the first is 1, as on a slide rule: a step is at most half a
-    /// percent. Negative where not all digits before the point count.
+    /// Decimals of three significant digits, and of a fourth where the first is 1. A step is at most half a percent. Negative
+    /// where not all digits before the point are significant.
     fn decimals(self) -> i32 {
         let rate = self.0.abs().max(1e-9);
         let first = rate.log10().floor();

@@ -9,7 +9,6 @@ use autotune_plan::space::Point;
 use autotune_records::units::Seconds;
 use autotune_twin::Fit;
 
-/// What happens in a session.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     Begun {

@@ -21,7 +21,7 @@ const DRAWN: usize = 32;
 pub struct Token(String);
 
 impl fmt::Debug for Token {
-    /// Without what it is.
+    /// Never shows the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }

@@ -16,7 +16,7 @@ pub const DEFAULT_PROFILE: &str = "quickstart";
 
 /// Which engine it simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Spoken {
+pub enum SimDialect {
     Vllm,
     /// Its flags, endpoints, metrics and log lines; faults speak as vLLM.
     Sglang,
@@ -94,7 +94,7 @@ pub struct SimArgs {
     pub sim_profile: Profile,
     /// Whose flags, endpoints, metrics and log lines it has
     #[arg(long, hide = true, value_enum, default_value = "vllm")]
-    pub sim_dialect: Spoken,
+    pub sim_dialect: SimDialect,
     /// Also offer `/metrics` as SGLang
     #[arg(long, hide = true)]
     pub sim_metrics: bool,
@@ -187,7 +187,7 @@ impl SimArgs {
         let activations = memory.activation_per_batched_token.saturating_mul(tokens.into());
         let free = memory.total.saturating_sub(taken.saturating_add(activations)) as f64;
         let share = self.gpu_memory_utilization.unwrap_or(SHARE);
-        let of_free = (self.sim_dialect == Spoken::Trtllm).then_some((free * share) as u64);
+        let of_free = (self.sim_dialect == SimDialect::Trtllm).then_some((free * share) as u64);
         EngineFlags {
             max_num_seqs: self.max_num_seqs.unwrap_or(defaults.max_num_seqs),
             max_num_batched_tokens: tokens,

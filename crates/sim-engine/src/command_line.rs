@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command};
 
-use super::{SimArgs, Spoken, sglang, trtllm};
+use super::{SimArgs, SimDialect, sglang, trtllm};
 use autotune_plan::engine::{FRONTEND as FRONTEND_FLAGS, VLLM_FLAGS, meant};
 
-/// Short spellings.
+/// vLLM's short flags, and the long ones that they stand for.
 const SHORT: [(&str, &str); 15] = [
     ("-tp", "--tensor-parallel-size"),
     ("-pp", "--pipeline-parallel-size"),
@@ -33,14 +33,14 @@ const SHORT: [(&str, &str); 15] = [
 pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
     if words.get(1).is_some_and(|word| word == "sim-engine") {
-        let spoken = Spoken::of(&words);
+        let dialect = SimDialect::of(&words);
         // The one worker is all that it can route to: its knobs do nothing.
-        if spoken == Spoken::Frontend && !words.iter().any(|word| word == "--help") {
+        if dialect == SimDialect::Frontend && !words.iter().any(|word| word == "--help") {
             words.truncate(2);
             words.push("--sim-dialect=frontend".into());
         }
         for word in words.iter_mut().skip(2) {
-            let text = word.to_str().and_then(|word| spoken.flags().map_or_else(|| spelled(word), |f| known(word, f)));
+            let text = word.to_str().and_then(|word| dialect.flags().map_or_else(|| spelled(word), |f| known(word, f)));
             if let Some(text) = text {
                 *word = text.into();
             }
@@ -49,7 +49,7 @@ pub fn spelled_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-impl Spoken {
+impl SimDialect {
     /// The engine that a command line asks for.
     fn of(words: &[OsString]) -> Self {
         let glued = words.iter().find_map(|word| word.to_str()?.strip_prefix("--sim-dialect="));
@@ -101,7 +101,7 @@ impl Spoken {
     }
 }
 
-/// A word of a command line as the simulated engine takes it, by the flags of another engine; what that one does not take is marked.
+/// A word of a command line as the simulated engine takes it, by the flags of another engine. What that one does not take is marked.
 fn known(word: &str, flags: &[(&str, &str)]) -> Option<String> {
     let (flag, value) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
     let glued = |flag: &str| value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}"));
@@ -133,13 +133,13 @@ fn spelled(word: &str) -> Option<String> {
 /// The help with every flag that is accepted, where `sim-engine` is asked for it as vLLM is: `--help=all`.
 pub fn whole_help(words: &[OsString]) -> Option<String> {
     let simulated = words.get(1).is_some_and(|word| word == "sim-engine");
-    let spoken = Spoken::of(words);
-    if simulated && spoken != Spoken::Vllm && words.iter().any(|word| word == "--help") {
-        return Some(spoken.help());
+    let dialect = SimDialect::of(words);
+    if simulated && dialect != SimDialect::Vllm && words.iter().any(|word| word == "--help") {
+        return Some(dialect.help());
     }
     let asked = simulated && words.iter().any(|word| word == "--help=all");
     let whole = || SimArgs::augment_args(Command::new("autotune sim-engine")).mut_args(|arg| arg.hide(false));
-    (asked && spoken == Spoken::Vllm).then(|| whole().render_long_help().to_string())
+    (asked && dialect == SimDialect::Vllm).then(|| whole().render_long_help().to_string())
 }
 
 /// What vLLM says to a mistake of its command line; None for what is no mistake, such as a wish for help.
@@ -152,7 +152,7 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let flag = text(ContextKind::InvalidArg).map(|shown| shown.split([' ', '=']).next().unwrap_or(shown));
     let problem = match (error.kind(), flag) {
         (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, _) => return None,
-        (ErrorKind::UnknownArgument, Some(flag)) if Spoken::of(words) == Spoken::Vllm => {
+        (ErrorKind::UnknownArgument, Some(flag)) if SimDialect::of(words) == SimDialect::Vllm => {
             return Some(unknown(flag, words));
         }
         (ErrorKind::InvalidValue, _) if text(ContextKind::InvalidValue).is_none_or(str::is_empty) => {
@@ -168,8 +168,8 @@ pub fn complaint(error: &clap::Error, words: &[OsString]) -> Option<String> {
             (None, None) => error.kind().to_string(),
         },
     };
-    if Spoken::of(words) != Spoken::Vllm {
-        return Some(Spoken::of(words).complaint(flag, &problem));
+    if SimDialect::of(words) != SimDialect::Vllm {
+        return Some(SimDialect::of(words).complaint(flag, &problem));
     }
     let of = flag.map_or_else(String::new, |flag| format!("argument {flag}: "));
     Some(format!("usage: vllm serve [model_tag] [options]\nvllm serve: error: {of}{problem}"))
@@ -296,12 +296,12 @@ mod tests {
         let args =
             parse(&format!("-m dynamo.trtllm --model-path m --trtllm.max_batch_size 8 {share} --publish-metrics"))
                 .unwrap();
-        assert_eq!((args.sim_dialect, args.max_num_seqs, args.sim_metrics), (Spoken::Trtllm, Some(8), true));
+        assert_eq!((args.sim_dialect, args.max_num_seqs, args.sim_metrics), (SimDialect::Trtllm, Some(8), true));
         let (memory, flags) = (args.sim_profile.memory, args.flags());
         let bytes = flags.kv_cache_memory_bytes.unwrap();
         assert!(bytes > 0 && bytes < (memory.total - memory.weights) / 2, "of what is free: {bytes}");
         let frontend = parse("-m dynamo.frontend --router-mode kv --no-router-kv-events").unwrap();
-        assert_eq!(frontend.sim_dialect, Spoken::Frontend, "its knobs are passed over");
+        assert_eq!(frontend.sim_dialect, SimDialect::Frontend, "its knobs are passed over");
         for (more, says) in [
             ("--max-num-seqs 8", "unrecognized arguments: --max-num-seqs"),
             ("--trtllm.max_batch_size x", "error: argument --trtllm.max_batch_size: invalid int value: 'x'"),

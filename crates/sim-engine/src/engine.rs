@@ -11,6 +11,9 @@ use super::observations::Observations;
 use autotune_clock as clock;
 use autotune_twin::{Counters, Drafted, PromptShape};
 
+/// An engine that does not tell its state within this time counts as gone.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// Tokens of an answer that came from one step: several where a draft was accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tokens {
@@ -41,9 +44,16 @@ pub(super) struct Order {
 
 /// Commands to the engine thread.
 pub(super) enum Command {
-    Submit { id: u64, arrived: Instant, order: Order, tokens: mpsc::UnboundedSender<Tokens> },
+    Submit {
+        id: u64,
+        arrived: Instant,
+        order: Order,
+        tokens: mpsc::UnboundedSender<Tokens>,
+    },
     Abort(u64),
+    /// Answers whether the prefix cache was emptied.
     Reset(oneshot::Sender<bool>),
+    /// Answers with the state.
     Observe(oneshot::Sender<Snapshot>),
     Stop,
 }
@@ -75,14 +85,14 @@ impl EngineHandle {
         answer.await.unwrap_or(false)
     }
 
-    /// The state now; None when the engine is gone.
+    /// The state now; `None` if the engine is gone or does not answer within 5 s.
     pub(super) async fn observe(&self) -> Option<Snapshot> {
         let (reply, answer) = oneshot::channel();
         drop(self.commands.send(Command::Observe(reply)));
-        tokio::time::timeout(Duration::from_secs(5), answer).await.ok()?.ok()
+        tokio::time::timeout(ANSWER, answer).await.ok()?.ok()
     }
 
-    /// Ends the thread; the streams that are open see an early end.
+    /// Ends the thread; open streams end early.
     pub(super) fn stop(&self) {
         drop(self.commands.send(Command::Stop));
     }

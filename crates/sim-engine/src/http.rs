@@ -23,7 +23,7 @@ use super::sglang;
 use super::tokenize;
 use super::trtllm;
 use super::wire::Wire;
-use super::{SimArgs, Spoken};
+use super::{SimArgs, SimDialect};
 use autotune_clock as clock;
 use autotune_http::serving;
 
@@ -37,7 +37,7 @@ pub(super) struct App {
     pub(super) requests: AtomicU64,
     /// Makes the ids of answers.
     pub(super) seed: u64,
-    /// One of these must be named by who asks; empty: anybody may.
+    /// A request needs one of these keys; if there are none, it needs no key.
     pub(super) api_keys: Vec<String>,
     pub(super) fault: Fault,
     /// Requests after which a fault of the answers strikes.
@@ -46,37 +46,40 @@ pub(super) struct App {
 
 type Shared = State<Arc<App>>;
 
-/// Paths that need a key where keys were given; the others are open to anybody, as in vLLM.
+/// Paths that need a key, if keys were given. All others are open, as in vLLM.
 const GUARDED: [&str; 4] = ["/v1", "/v2", "/inference", "/cohere"];
 
 /// All endpoints; of vLLM some are there in developer mode alone, as with `VLLM_SERVER_DEV_MODE=1`.
 pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
-    let router = if args.sim_dialect == Spoken::Trtllm {
-        // What Dynamo's frontend answers.
-        let metrics = async |State(app): Shared| page(&app, trtllm::frontend_metrics).await;
-        let health = async |State(app): Shared| reply(200, trtllm::health(app.healthy.load(Ordering::Relaxed)));
-        Router::new().route("/metrics", get(metrics)).route("/health", get(health))
-    } else if args.sim_dialect == Spoken::Sglang {
-        let router = Router::new()
-            .route("/health_generate", get(health))
-            .route("/server_info", get(async |State(app): Shared| reply(200, sglang::server_info(&app.config))))
-            .route("/flush_cache", get(flush_cache).post(flush_cache));
-        let metrics = async |State(app): Shared| page(&app, sglang::metrics).await;
-        if args.sim_metrics { router.route("/metrics", get(metrics)) } else { router }
-    } else if args.sim_dev_mode {
-        Router::new()
-            .route("/server_info", get(async |State(app): Shared| reply(200, info::server_info(&app.config))))
-            .route("/reset_prefix_cache", post(reset_prefix_cache))
-    } else {
-        Router::new()
-    };
     let router = match args.sim_dialect {
-        Spoken::Trtllm | Spoken::Frontend => router,
-        Spoken::Sglang => router.route("/health", get(health)),
-        Spoken::Vllm => router
-            .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
-            .route("/metrics", get(async |State(app): Shared| page(&app, metrics::page).await))
-            .route("/health", get(health)),
+        SimDialect::Vllm => {
+            let mut router = Router::new()
+                .route("/version", get(async || reply(200, json!({"version": "0.32.0+sim"}))))
+                .route("/metrics", get(async |State(app): Shared| page(&app, metrics::page).await))
+                .route("/health", get(health));
+            if args.sim_dev_mode {
+                let info = async |State(app): Shared| reply(200, info::server_info(&app.config));
+                router = router.route("/server_info", get(info)).route("/reset_prefix_cache", post(reset_prefix_cache));
+            }
+            router
+        }
+        SimDialect::Sglang => {
+            let router = Router::new()
+                .route("/health", get(health))
+                .route("/health_generate", get(health))
+                .route("/server_info", get(async |State(app): Shared| reply(200, sglang::server_info(&app.config))))
+                .route("/flush_cache", get(flush_cache).post(flush_cache));
+            let metrics = async |State(app): Shared| page(&app, sglang::metrics).await;
+            if args.sim_metrics { router.route("/metrics", get(metrics)) } else { router }
+        }
+        SimDialect::Trtllm => {
+            // What Dynamo's frontend answers.
+            let metrics = async |State(app): Shared| page(&app, trtllm::frontend_metrics).await;
+            let health = async |State(app): Shared| reply(200, trtllm::health(app.healthy.load(Ordering::Relaxed)));
+            Router::new().route("/metrics", get(metrics)).route("/health", get(health))
+        }
+        // lib.rs starts `trtllm::frontend` instead.
+        SimDialect::Frontend => Router::new(),
     };
     router
         .route("/v1/models", get(async |State(app): Shared| reply(200, info::models(&app.config))))
@@ -89,7 +92,7 @@ pub(super) fn router(app: Arc<App>, args: &SimArgs) -> Router {
         .with_state(app)
 }
 
-/// Lets in who names a key, where keys were given.
+/// Rejects requests without a known key, if keys were given.
 async fn authenticate(State(app): Shared, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let open = app.api_keys.is_empty()

@@ -4,7 +4,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// Switches.
+/// Flags that take no value.
 const SWITCHES: &str = "
     enable-log-requests no-enable-log-requests enable-log-outputs no-enable-log-outputs enable-log-deltas no-enable-log-deltas
     log-error-stack no-log-error-stack disable-uvicorn-access-log no-disable-uvicorn-access-log

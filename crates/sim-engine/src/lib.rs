@@ -35,7 +35,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use args::{DEFAULT_PROFILE, SimArgs, Spoken};
+pub use args::{DEFAULT_PROFILE, SimArgs, SimDialect};
 pub use command_line::{complaint, spelled_out, whole_help};
 pub use faults::Fault;
 pub use ignored::Ignored;
@@ -61,7 +61,7 @@ pub async fn run(args: SimArgs) -> u8 {
     if args.sim_core {
         return core::be_core(args.sim_fault).await;
     }
-    if args.sim_dialect == Spoken::Frontend {
+    if args.sim_dialect == SimDialect::Frontend {
         // A signal ends it as any program.
         return trtllm::frontend(&args).await.map_or_else(
             |error| {
@@ -112,16 +112,16 @@ async fn serve(
     let serving = Serving::start(listener, http::router(Arc::clone(&app), args), Limits::OWN);
     if app.healthy.load(Ordering::Relaxed) {
         match args.sim_dialect {
-            Spoken::Vllm => {
+            SimDialect::Vllm => {
                 log::raw(&format!("(APIServer pid={}) INFO:     Application startup complete.", std::process::id()));
             }
-            Spoken::Sglang => sglang::is_ready(),
-            Spoken::Trtllm | Spoken::Frontend => {}
+            SimDialect::Sglang => sglang::is_ready(),
+            SimDialect::Trtllm | SimDialect::Frontend => {}
         }
     }
     // It serves for as long as the engine does.
     let _metrics = match (args.sim_dialect, address) {
-        (Spoken::Trtllm, Ok(address)) => match trtllm::register(Arc::clone(&app), args, address).await {
+        (SimDialect::Trtllm, Ok(address)) => match trtllm::register(Arc::clone(&app), args, address).await {
             Ok(serving) => serving,
             Err(error) => {
                 log::raw(&format!("OSError: {error}"));

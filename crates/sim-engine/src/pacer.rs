@@ -1,8 +1,8 @@
 //! The engine's thread: the scheduler pinned to the wall clock.
 //!
-//! The end of a step is due at the end of the step before plus its seconds, so that a hiccup of the machine is caught up instead
-//! of accumulating. The thread sleeps in the command queue: `recv_timeout` wakes within some 0.1 ms, where tokio's timers round
-//! up to whole milliseconds, and HTTP work cannot delay it.
+//! The end of a step is due at the end of the step before plus its seconds. So a hiccup of the machine is caught up instead of
+//! accumulating. The thread sleeps in the command queue: `recv_timeout` wakes within some 0.1 ms, where tokio's timers round up
+//! to whole milliseconds, and HTTP work cannot delay it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

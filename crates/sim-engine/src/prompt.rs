@@ -1,6 +1,6 @@
 //! Prompts: from JSON to tokens and to the hashes of their blocks. A word is a token here.
 
-use autotune_numerics::seeds::{FNV_OFFSET, fnv};
+use autotune_numerics::seeds::{self, FNV_OFFSET, fnv};
 use serde_json::Value;
 
 use super::refusal::Refusal;
@@ -91,12 +91,9 @@ pub(super) fn hash_word(word: &str) -> u64 {
     fnv(FNV_OFFSET, word.as_bytes())
 }
 
-/// The finalizer of SplitMix64: neighbouring inputs get unrelated outputs.
+/// Neighbouring inputs get unrelated outputs.
 pub(super) fn mix(input: u64) -> u64 {
-    let mut z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    seeds::mix(input, &[0])
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::faults::Fault;
 use super::info::Config;
 use super::live::LiveLimits;
 use super::log::{self, Source};
-use super::{Spoken, sglang, speculative::Speculative, trtllm};
+use super::{SimDialect, sglang, speculative::Speculative, trtllm};
 use autotune_clock as clock;
 use autotune_plan::engine::live::LIVE_SCHEDULER;
 use autotune_twin::{EngineFlags, Limits, MemoryFailure};
@@ -32,11 +32,11 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
         return Err(1);
     }
     let profile = &args.sim_profile;
-    let vllm = args.sim_dialect == Spoken::Vllm;
+    let vllm = args.sim_dialect == SimDialect::Vllm;
     match args.sim_dialect {
-        Spoken::Vllm | Spoken::Frontend => announce(args),
-        Spoken::Sglang => sglang::announce(args),
-        Spoken::Trtllm => trtllm::announce(args),
+        SimDialect::Vllm | SimDialect::Frontend => announce(args),
+        SimDialect::Sglang => sglang::announce(args),
+        SimDialect::Trtllm => trtllm::announce(args),
     }
     let flags = args.flags();
     check(args, &flags)?;
@@ -66,9 +66,9 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
         Ok(limits) => limits,
         Err(failure) => {
             match args.sim_dialect {
-                Spoken::Vllm | Spoken::Frontend => log::memory_failure(failure, profile.memory.per_kv_token),
-                Spoken::Sglang => sglang::memory_failure(failure, flags.gpu_memory_utilization),
-                Spoken::Trtllm => trtllm::memory_failure(failure),
+                SimDialect::Vllm | SimDialect::Frontend => log::memory_failure(failure, profile.memory.per_kv_token),
+                SimDialect::Sglang => sglang::memory_failure(failure, flags.gpu_memory_utilization),
+                SimDialect::Trtllm => trtllm::memory_failure(failure),
             }
             core.stop();
             return Err(1);
@@ -86,7 +86,7 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     }
     if vllm {
         log_memory(&config, profile.memory.per_kv_token, args.sim_start_seconds);
-    } else if args.sim_dialect == Spoken::Sglang {
+    } else if args.sim_dialect == SimDialect::Sglang {
         sglang::resolved(&config);
     }
     if args.sim_fault == Fault::OomAtStart {
@@ -102,7 +102,7 @@ pub(super) async fn start(args: &SimArgs) -> Result<Started, u8> {
     let address = format!("http://{}:{port}", args.host);
     if vllm {
         log::info(Source::Api, "api_server.py:581", &format!("Starting vLLM server on {address}"));
-    } else if args.sim_dialect == Spoken::Sglang {
+    } else if args.sim_dialect == SimDialect::Sglang {
         sglang::listens(&address);
     }
     Ok(Started { listener, config, core })
@@ -134,7 +134,7 @@ fn check(args: &SimArgs, flags: &EngineFlags) -> Result<(), u8> {
     }
     let speculation = || args.speculative_config.as_ref().and_then(Speculative::problem);
     // vLLM alone wants a budget of at least the cap.
-    let own = invalid(flags).filter(|_| args.sim_dialect == Spoken::Vllm);
+    let own = invalid(flags).filter(|_| args.sim_dialect == SimDialect::Vllm);
     let problem = own.or_else(|| Some(("SpeculativeConfig", speculation()?)));
     problem.map_or(Ok(()), |(config, problem)| {
         log::validation_error(config, &problem);
@@ -187,7 +187,7 @@ pub(super) fn config(args: &SimArgs, flags: &EngineFlags, limits: Limits) -> Con
 fn bind(args: &SimArgs) -> io::Result<TcpSocket> {
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "unknown host");
     // A worker of Dynamo takes any port, and registers it.
-    let port = if args.sim_dialect == Spoken::Trtllm { 0 } else { args.port };
+    let port = if args.sim_dialect == SimDialect::Trtllm { 0 } else { args.port };
     let address = (args.host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unknown)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;

@@ -1,7 +1,7 @@
 //! The paged KV cache: blocks with reference counts, reuse by prefix hash, and eviction of the least recently used.
 //!
-//! Blocks without a reference stay in one queue, cached or not; a new block is taken from its head, and a cached block that
-//! is taken so loses its hash. This is vLLM's free-block queue.
+//! Blocks without a reference stay in one queue, cached or not. A new block is taken from its head. A cached block that is
+//! taken so loses its hash. This is vLLM's free-block queue.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

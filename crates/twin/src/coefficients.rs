@@ -5,40 +5,37 @@
 use super::costs::StepCosts;
 use super::observed::Probe;
 
-/// A coefficient: its name, and where it stands in [`StepCosts`].
+/// A coefficient: its name, what it changes, and where it stands in [`StepCosts`].
 struct Term {
     name: &'static str,
+    changes: Changes,
     of: fn(&mut StepCosts) -> &mut f64,
 }
 
 /// The terms, times first, then shares.
 const TERMS: [Term; COUNT] = [
-    Term { name: "base", of: |c| &mut c.base },
-    Term { name: "per_decode", of: |c| &mut c.per_decode },
-    Term { name: "per_context_token", of: |c| &mut c.per_context_token },
-    Term { name: "per_prefill_token", of: |c| &mut c.per_prefill_token },
-    Term { name: "overhead", of: |c| &mut c.overhead },
-    Term { name: "per_prefill_pair", of: |c| &mut c.per_prefill_pair },
-    Term { name: "mixed", of: |c| &mut c.mixed },
-    Term { name: "above_16", of: |c| &mut c.above_16 },
-    Term { name: "above_64", of: |c| &mut c.above_64 },
-    Term { name: "above_128", of: |c| &mut c.above_128 },
-    Term { name: "per_256", of: |c| &mut c.per_256 },
-    Term { name: "delivery", of: |c| &mut c.delivery },
-    Term { name: "per_delivery", of: |c| &mut c.per_delivery },
-    Term { name: "per_prefill_square", of: |c| &mut c.per_prefill_square },
-    Term { name: "overlap", of: |c| &mut c.overlap },
-    Term { name: "ahead", of: |c| &mut c.ahead },
-    Term { name: "fall", of: |c| &mut c.fall },
+    Term { name: "base", changes: Changes::Steps, of: |c| &mut c.base },
+    Term { name: "per_decode", changes: Changes::Steps, of: |c| &mut c.per_decode },
+    Term { name: "per_context_token", changes: Changes::Steps, of: |c| &mut c.per_context_token },
+    Term { name: "per_prefill_token", changes: Changes::Steps, of: |c| &mut c.per_prefill_token },
+    Term { name: "overhead", changes: Changes::Steps, of: |c| &mut c.overhead },
+    Term { name: "per_prefill_pair", changes: Changes::Steps, of: |c| &mut c.per_prefill_pair },
+    Term { name: "mixed", changes: Changes::Steps, of: |c| &mut c.mixed },
+    Term { name: "above_16", changes: Changes::StepsAbove(16), of: |c| &mut c.above_16 },
+    Term { name: "above_64", changes: Changes::StepsAbove(64), of: |c| &mut c.above_64 },
+    Term { name: "above_128", changes: Changes::StepsAbove(128), of: |c| &mut c.above_128 },
+    Term { name: "per_256", changes: Changes::StepsAbove(256), of: |c| &mut c.per_256 },
+    Term { name: "delivery", changes: Changes::Delivery, of: |c| &mut c.delivery },
+    Term { name: "per_delivery", changes: Changes::Delivery, of: |c| &mut c.per_delivery },
+    Term { name: "per_prefill_square", changes: Changes::Steps, of: |c| &mut c.per_prefill_square },
+    Term { name: "overlap", changes: Changes::Steps, of: |c| &mut c.overlap },
+    Term { name: "ahead", changes: Changes::Steps, of: |c| &mut c.ahead },
+    Term { name: "fall", changes: Changes::StepsAbove(128), of: |c| &mut c.fall },
 ];
 
 pub(super) const COUNT: usize = 17;
 pub(super) const OVERHEAD: usize = 4;
 pub(super) const AHEAD: usize = 15;
-/// Those that change steps of more than so many tokens alone.
-const ABOVE: [(usize, u64); 5] = [(7, 16), (8, 64), (9, 128), (10, 256), (16, 128)];
-/// Which ones are `delivery` and `per_delivery`.
-const DELIVERY: [usize; 2] = [11, 12];
 const PAIR: usize = 5;
 /// Where the shares begin; all before them are times.
 const SHARES: usize = 14;
@@ -64,19 +61,14 @@ pub(super) enum Changes {
 }
 
 pub(super) fn changes(coefficient: usize) -> Changes {
-    let above = ABOVE.iter().find(|(which, _)| *which == coefficient);
-    match above {
-        Some((_, tokens)) => Changes::StepsAbove(*tokens),
-        None if DELIVERY.contains(&coefficient) => Changes::Delivery,
-        None => Changes::Steps,
-    }
+    TERMS[coefficient].changes
 }
 
 impl StepCosts {
     /// The same engine with every step `factor` times as long.
     #[must_use]
     pub fn slower(mut self, factor: f64) -> Self {
-        let of_steps = |i: &usize| *i != OVERHEAD && !DELIVERY.contains(i);
+        let of_steps = |i: &usize| *i != OVERHEAD && changes(*i) != Changes::Delivery;
         for i in (0..SHARES).filter(of_steps) {
             *(TERMS[i].of)(&mut self) *= factor;
         }
@@ -161,7 +153,7 @@ pub(super) fn guess(probes: &[Probe]) -> StepCosts {
         per_context_token: per_decode / context,
         per_prefill_token,
         overhead: (0.2 * at(&mut ttft, 0.01, 1e-2)).max(1e-4),
-        // 2 d L operations for a pair against 12 d² L for a token, of width d: a decoder of ordinary shape and width 5,000.
+        // 2 d L operations for a pair against 12 d² L for a token: a decoder of ordinary shape with width d = 5,000.
         per_prefill_pair: per_prefill_token / 30_000.0,
         mixed: 0.1 * base,
         above_16: 0.03 * base,
@@ -181,6 +173,11 @@ pub(super) fn guess(probes: &[Probe]) -> StepCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_numbered_coefficients_are_those_that_are_meant() {
+        assert_eq!([OVERHEAD, PAIR, SHARES, AHEAD].map(name), ["overhead", "per_prefill_pair", "overlap", "ahead"]);
+    }
 
     #[test]
     fn a_vector_brings_its_coefficients_back() {

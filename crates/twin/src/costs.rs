@@ -25,7 +25,7 @@ pub struct StepCosts {
     /// Seconds more of a step that computes prompt tokens: such a step cannot replay the graph captured for decoding.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mixed: f64,
-    /// Seconds more of a step that computes more than 16 tokens, decoding sequences and prompt tokens together: kernels of matrix products
+    /// Seconds more of a step that computes more than 16 tokens, decoding sequences and prompt tokens together. Kernels of matrix products
     /// work on tiles of so many rows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub above_16: f64,
@@ -38,12 +38,12 @@ pub struct StepCosts {
     /// Seconds more above each multiple of 256 tokens, the size of a large tile.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub per_256: f64,
-    /// The part, 0 to 1, of the stair above 128 tokens that is gone at 256, and of each above a multiple of 256 that is gone at the next one. FP8
-    /// kernels on Hopper are slowest right behind an edge. A 70B model on an H200, timed by NVIDIA, took 83 ms at 257 tokens and 51 ms at 512. On
-    /// two H100 it took 53, 46, 75, 64 and 95 ms at 257, 512, 513, 768 and 769.
+    /// The part, 0 to 1, of the stair above 128 tokens that is gone at 256. The same part of each above a multiple of 256 is gone at the next
+    /// one. FP8 kernels on Hopper are slowest right behind an edge. A 70B model on an H200, timed by NVIDIA, took 83 ms at 257 tokens and 51 ms
+    /// at 512. On two H100 it took 53, 46, 75, 64 and 95 ms at 257, 512, 513, 768 and 769.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fall: f64,
-    /// The part, 0 to 1, of the shorter of decoding and prefill that hides behind the longer when a step holds both: one waits for
+    /// The part, 0 to 1, of the shorter of decoding and prefill that hides behind the longer when a step holds both. One waits for
     /// memory, the other for arithmetic.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overlap: f64,
@@ -127,7 +127,7 @@ impl StepCosts {
         now - self.ahead * last
     }
 
-    /// Seconds from the end of a step to the arrival of a first token at the client, when that many sequences got a token: the newest
+    /// Seconds from the end of a step to the arrival of a first token at the client, when that many sequences got a token. The newest
     /// are served last.
     pub fn first_delivery(&self, emitted: u64) -> f64 {
         self.delivery + self.per_delivery * emitted as f64
@@ -138,7 +138,7 @@ impl StepCosts {
         self.delivery + 0.5 * self.per_delivery * emitted as f64
     }
 
-    /// Whether a sequence that ended still holds its place while the next step is composed: with asynchronous scheduling its last token
+    /// Whether a sequence that ended still holds its place while the next step is composed. With asynchronous scheduling its last token
     /// is not known by then.
     pub fn lingers(&self) -> bool {
         self.ahead > 0.5

@@ -1,7 +1,7 @@
 //! The fast replay: the scheduler's rules for requests whose uncached tokens are known, from event to event instead of block by block.
 //!
-//! Between an arrival, the end of a prefill and the end of an answer every step is like the one before it, so the state is a few
-//! sums and one calendar of ends. What it leaves out: which blocks are shared, and which cached ones are lost. Where that matters, the
+//! Between an arrival, the end of a prefill and the end of an answer every step is like the one before it. So the state is a few sums
+//! and one calendar of ends. What it leaves out: which blocks are shared, and which cached ones are lost. Where that matters, the
 //! block scheduler is there.
 
 use std::cmp::Reverse;
@@ -266,7 +266,7 @@ pub struct Reading {
 /// Moments of a replay at which its load is read.
 #[derive(Clone, Debug, Default)]
 struct Readings {
-    /// In their order.
+    /// Ascending, in seconds.
     moments: Vec<f64>,
     /// Those of the first moments: the others are still to come.
     taken: Vec<Reading>,
@@ -330,8 +330,8 @@ struct Prefill {
     generated: u32,
 }
 
-/// Until when steps are alike: one of them has that number, the KV cache holds more tokens than that, or the next is composed when a
-/// request is seen.
+/// Steps are alike up to the number `step`, while the KV cache holds at most `held` tokens, and until a request is seen
+/// at `seen`.
 #[derive(Clone, Copy, Debug)]
 struct Until {
     step: u64,
@@ -511,7 +511,7 @@ impl FastReplay {
     }
 
     /// Decodes step after step; returns the time, the length of the last step, and its number. Most of a replay's time is spent here, so
-    /// it is a function with few variables, and counts tokens of context as they are multiplied: a sum of whole numbers has no rounding.
+    /// it is a function with few variables. It counts tokens of context as they are multiplied: a sum of whole numbers has no rounding.
     #[inline(never)]
     fn decode(
         &mut self,

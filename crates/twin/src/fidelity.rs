@@ -25,7 +25,7 @@ impl ReplayFidelity {
 }
 
 /// Serves the requests, sorted by their time, and tells when each was answered, in their order. Where the KV cache limits and hardly
-/// anything is shared, that is done block by block for the first 30,000 of them, and there are no answers for the others.
+/// anything is shared, the first 30,000 are served block by block. There are no answers for the others.
 pub fn replay_faithfully(
     costs: &StepCosts,
     bounds: Bounds,

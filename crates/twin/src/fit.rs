@@ -1,7 +1,7 @@
 //! The fit: probes as they were sent and answered -> the coefficients of the engine's steps, how sure they are, and what is left over.
 //!
 //! Failed requests load the engine of the replay and are no evidence of how fast it is; they are counted. The search starts from
-//! several guesses, since whether the engine composes its steps ahead makes valleys of its own.
+//! several guesses, since whether the engine composes its steps ahead makes local minima of its own.
 
 use std::fmt;
 
@@ -83,8 +83,8 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// The standard deviation from probe to probe of the logarithm of the engine's speed, and its degrees of freedom: what no arrival
-    /// explains, and what no single probe shows.
+    /// The standard deviation from probe to probe of the logarithm of the engine's speed, and its degrees of freedom. No arrival
+    /// explains it, and no single probe shows it.
     pub fn run_to_run(&self) -> (f64, f64) {
         let logs: Vec<f64> = self.residuals.probes.iter().map(|p| p.slower.ln()).collect();
         let freedom = logs.len() as f64 - 1.0;
@@ -113,7 +113,7 @@ pub fn fit(probes: &[Probe], effort: Effort) -> Result<Fit, FitError> {
     fit_anew(probes, None, effort)
 }
 
-/// Fits to probes with an earlier fit among the starts: what that found is not lost, and if new probes say otherwise, it holds nothing back.
+/// Fits to probes with an earlier fit among the starts. What that found is not lost. If new probes say otherwise, it holds nothing back.
 pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Result<Fit, FitError> {
     enough(probes)?;
     let center = center(probes);
@@ -134,16 +134,16 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
             best = found;
         }
     }
-    // Where steps were seen, they have led to the right valley.
+    // Where steps were seen, they have led to the right local minimum.
     let hops = if probes.iter().all(|probe| probe.steps().is_empty()) { effort.hops } else { 0 };
     let (reach, replays) = hop(&some, center, &mut best, hops);
     let begun = Begun { center, start: best.0, reach, replays: replays + loss.replays() };
     Ok(finish(probes, begun, &[0.4, 0.2], effort))
 }
 
-/// Leaves a valley for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill step
-/// follows: one of them is set far off, the others follow, and whatever ends lower stays. All hops of a round begin at the same place, on every
-/// core. Returns how far each coefficient got from the best while the loss hardly rose, and how often the probes were replayed.
+/// Leaves a local minimum for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill
+/// step follows. One of them is set far off, the others follow, and whatever ends lower stays. All hops of a round begin at the same place, on
+/// every core. Returns how far each coefficient got from the best while the loss hardly rose, and how often the probes were replayed.
 fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), rounds: usize) -> ([f64; COUNT], u64) {
     let (mut visited, mut replays) = (Vec::new(), 0);
     let hops: Vec<(usize, f64)> = (0..COUNT).flat_map(|i| [(i, -HOP), (i, HOP)]).collect();
@@ -169,7 +169,7 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
 }
 
-/// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the valley of that fit.
+/// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the local minimum of that fit.
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
     let begun = Begun::again(probes, earlier)?;
     Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))

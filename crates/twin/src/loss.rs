@@ -1,7 +1,7 @@
 //! How well coefficients explain probes: log residuals of first and later tokens, their likelihood, and its slope.
 //!
-//! The likelihood is that of Laplace's distribution, whose widths for both latencies are fitted too: it weighs them as the data do, and
-//! a stall counts with its logarithm alone.
+//! The likelihood is that of Laplace's distribution, whose widths for both latencies are fitted too. So it weighs them as the data do,
+//! and a stall counts with its logarithm alone.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,14 +13,14 @@ use super::steps::SeenSteps;
 use autotune_numerics::linear::{Cholesky, Matrix};
 
 /// Log residuals well below this count as none: a step sooner or later makes about as much.
-const RESOLUTION: f64 = 0.02;
+pub(super) const RESOLUTION: f64 = 0.02;
 /// A time per token is evidence from this many tokens on; below it, it is the jitter of two stamps.
 const TOKENS_FOR_TPOT: u32 = 8;
 /// Steps of about the same content count as so many observations at most: the fit is to know all kinds, not the most frequent one.
 const MOST_OF_A_CELL: f64 = 10.0;
 /// The step of the numerical derivative of a step's duration, which is smooth.
 const STEP_WIDTH: f64 = 0.01;
-/// The step of a numerical derivative, in logarithms: a request jumps from one step of the engine to the next, and only a wide step of ours
+/// The step of a numerical derivative, in logarithms. A request jumps from one step of the engine to the next; only a wide step of ours
 /// averages over such jumps.
 const WIDTH: f64 = 0.25;
 

@@ -29,8 +29,8 @@ pub struct Replayed {
     pub cached_tokens: u32,
 }
 
-/// Serves the arrivals, which must be sorted by their due time, and tells when each got its first and last token, in the order of
-/// the arrivals.
+/// Serves the arrivals, which must be sorted by their due time. Tells when each got its first and last token, in the order of the
+/// arrivals.
 ///
 /// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
 pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {

@@ -4,7 +4,7 @@ use autotune_records::quantiles::median;
 use serde::{Deserialize, Serialize};
 
 use super::coefficients;
-use super::loss::{Loss, Residual};
+use super::loss::{Loss, RESOLUTION, Residual};
 use super::observed::Probe;
 use autotune_numerics::simplex::minimize;
 use autotune_numerics::spread::correlation;
@@ -19,9 +19,9 @@ const MAD: f64 = 0.6745;
 pub struct Residuals {
     /// Requests with a whole answer: those that count.
     pub answers: usize,
-    /// Requests without one.
+    /// Requests without a whole answer.
     pub failures: usize,
-    /// Answers far from the twin in one of the two latencies: stalls.
+    /// Answers whose TTFT or TPOT residual exceeds [`OUTLIER`] standard deviations.
     pub outliers: usize,
     /// The robust standard deviation for the time to first token.
     pub ttft_sd: f64,
@@ -36,7 +36,7 @@ pub struct Residuals {
 }
 
 /// Offsets of the log speed at which the loss is evaluated; symmetric.
-const SIDES: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
+const OFFSETS: [f64; 7] = [-0.045, -0.03, -0.015, 0.0, 0.015, 0.03, 0.045];
 
 /// How one probe differs from the fit to all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ impl Residuals {
         let ttft_sd = robust_sd(all.iter().map(|r| r.ttft));
         let tpot_sd = robust_sd(all.iter().filter_map(|r| r.tpot));
         let far = |r: &&Residual| {
-            r.ttft.abs() > OUTLIER * ttft_sd.max(0.02) || r.tpot.is_some_and(|t| t.abs() > OUTLIER * tpot_sd.max(0.02))
+            let beyond = |residual: f64, sd: f64| residual.abs() > OUTLIER * sd.max(RESOLUTION);
+            beyond(r.ttft, ttft_sd) || r.tpot.is_some_and(|tpot| beyond(tpot, tpot_sd))
         };
         let measured = |r: &Residual| &probes[r.probe].requests()[r.request];
         let ttft = |r: &Residual| {
@@ -84,17 +85,17 @@ impl Residuals {
     }
 }
 
-/// The minimum of the loss near `near`, by a parabola through [`SIDES`] (least squares). The loss jumps on the scale of a step of the engine, so a
+/// The minimum of the loss near `near`, by a parabola through [`OFFSETS`] (least squares). The loss jumps on the scale of a step of the engine, so a
 /// descent would stop at a local minimum.
 fn vertex(loss: impl Fn(f64) -> f64, near: f64) -> f64 {
-    let points = SIDES.map(|x| (x, loss(near + x)));
+    let points = OFFSETS.map(|x| (x, loss(near + x)));
     let n = points.len() as f64;
     let sum = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
     let (x2, x4) = (sum(|p| p.0.powi(2)), sum(|p| p.0.powi(4)));
     let slope = sum(|p| p.0 * p.1) / x2;
     let curvature = (sum(|p| p.0.powi(2) * p.1) - x2 * sum(|p| p.1) / n) / (x4 - x2 * x2 / n);
-    let to = -slope / (2.0 * curvature);
-    if curvature > 0.0 && to.abs() <= SIDES[SIDES.len() - 1] { near + to } else { near }
+    let offset = -slope / (2.0 * curvature);
+    if curvature > 0.0 && offset.abs() <= OFFSETS[OFFSETS.len() - 1] { near + offset } else { near }
 }
 
 fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {
@@ -103,7 +104,7 @@ fn robust_sd(values: impl Iterator<Item = f64>) -> f64 {
     typical(values.iter().map(|v| (v - center).abs())) / MAD
 }
 
-/// The median, and no residual where there is none.
+/// The median; 0 if there are no values.
 fn typical(residuals: impl Iterator<Item = f64>) -> f64 {
     median(residuals).unwrap_or(0.0)
 }

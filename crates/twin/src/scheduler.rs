@@ -1,6 +1,6 @@
 //! The scheduler: continuous batching as vLLM V1 does it, without a clock.
 //!
-//! A step serves the running sequences first, in the order of their admission, then admits waiting ones first come first
+//! A step serves the running sequences first, in the order of their admission. It then admits waiting ones first come first
 //! served while the sequence cap, the token budget and the KV blocks allow. A prompt may be split over several steps (chunked
 //! prefill). When blocks run out, the newest running sequence is preempted: it loses its blocks, goes to the head of the
 //! waiting queue and is recomputed.
@@ -166,7 +166,7 @@ impl Scheduler {
         Self { kernels, ..self }
     }
 
-    /// The same scheduler, sparing: its steps do not list every token between the first and the last of a request, and take a fraction of the
+    /// The same scheduler, sparing. Its steps do not list every token between the first and the last of a request, and take a fraction of the
     /// time.
     #[must_use]
     pub fn sparing(self, sparing: bool) -> Self {
@@ -183,8 +183,8 @@ impl Scheduler {
         self.speculation.as_ref().map(Speculation::drafted)
     }
 
-    /// Puts a request at the end of the waiting queue. Returns false, and does nothing, for one that could never run: no
-    /// prompt, no answer, longer than the whole KV cache, or an id that is still known.
+    /// Puts a request at the end of the waiting queue. Returns false, and does nothing, for one that could never run. It
+    /// has no prompt, no answer, more tokens than the whole KV cache, or an id that is still known.
     pub fn admit(&mut self, id: u64, prompt: PromptShape, output_tokens: u32) -> bool {
         let fits = u64::from(prompt.tokens) + u64::from(output_tokens) <= self.limits.kv_tokens();
         if !fits || prompt.tokens == 0 || output_tokens == 0 || self.by_id.contains_key(&id) {
@@ -267,8 +267,8 @@ impl Scheduler {
         Some(self.finish_step(counted_down, preempted))
     }
 
-    /// Gives each running sequence its tokens, oldest first; returns the rest of the budget, how many of them were only counted down, and
-    /// the number of preemptions.
+    /// Gives each running sequence its tokens, oldest first. Returns the rest of the budget, how many sequences were only counted down,
+    /// and the number of preemptions.
     fn serve_running(&mut self, mut budget: u32) -> (u32, usize, u32) {
         let (mut served, mut counted_down, mut preempted) = (0, 0, 0);
         let draft = self.speculation.as_ref().map_or(0, Speculation::tokens);
@@ -454,8 +454,8 @@ impl Scheduler {
         step
     }
 
-    /// The context tokens of the sequences that were counted down in this step: all that have a span, or the first of them where the budget
-    /// ended.
+    /// The context tokens of the sequences that were counted down in this step. They are all that have a span, or the first of them where
+    /// the budget ended.
     fn context_of(&self, counted_down: usize) -> u64 {
         if counted_down == self.spans.0 {
             return self.spans.1;

@@ -1,8 +1,8 @@
 //! What an engine was really given: the prompt tokens that it found in its cache, request by request.
 //!
 //! An engine tells them in the usage of each answer, or as counters over a probe, or not at all. A later turn of a conversation resends
-//! its history, and an answer that a chat resends need not have the tokens that it had: tokenizers and templates change it. Then the
-//! engine computes it again.
+//! its history. An answer that a chat resends need not have the tokens that it had: tokenizers and templates change it. Then the engine
+//! computes it again.
 
 use std::collections::HashMap;
 
@@ -37,8 +37,8 @@ struct Later {
 }
 
 impl Served {
-    /// Of the requests of a probe, the share of its prompt tokens that the engine's counters say were cached, and the tokens of a KV block;
-    /// no block for an engine that reuses nothing.
+    /// Of the requests of a probe. `counted_share` is the share of its prompt tokens that the engine's counters say were cached. `block` is
+    /// the tokens of a KV block, `None` for an engine that reuses nothing.
     pub fn of(records: &[RequestRecord], counted_share: Option<f64>, block: Option<u32>) -> Self {
         let prompt = |i: usize| records[i].tokens_in.unwrap_or(records[i].asked_in);
         let meant = |i: usize| held(prompt(i), records[i].shared_in, block);
@@ -211,7 +211,7 @@ fn of_most(mut values: Vec<u32>) -> u32 {
 mod tests {
     use super::*;
 
-    /// A turn of conversation 0 with a prompt of so many tokens by the engine and by the workload, of which so many are meant to be known.
+    /// A turn of conversation 0. Its prompt has `tokens_in` tokens by the engine and `asked_in` by the workload, `shared_in` meant to be known.
     fn turn(turn: u32, tokens_in: u32, asked_in: u32, shared_in: u32, tokens_out: u32) -> RequestRecord {
         let due = f64::from(turn);
         let whole = RequestRecord::answered(turn, due, due + 0.1, due + 0.9, tokens_in, tokens_out);

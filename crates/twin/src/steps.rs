@@ -1,7 +1,7 @@
 //! Steps of an engine as its client sees them. Each running sequence gets one token in each step. So the time between two tokens of a stream is
-//! that of one step, and the tokens that arrive with the second one tell what the step computed.
+//! that of one step. The tokens that arrive with the second one tell what the step computed.
 //!
-//! A fit that has such steps need not infer them from whole answers, which are means over hundreds of steps: stairs of the step time show as
+//! A fit that has such steps need not infer them from whole answers, which are means over hundreds of steps. Stairs of the step time show as
 //! they are.
 
 use std::collections::BTreeMap;

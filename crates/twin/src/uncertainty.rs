@@ -1,8 +1,8 @@
 //! How sure fitted coefficients are, and which the data cannot tell apart.
 //!
-//! Requests of one busy spell err together, and a single request jumps from one step of the engine to the next, which makes its own
-//! derivative mostly noise. So means are compared: of the requests of a block of time whose prompts are about as long. How
-//! far the residuals of such groups scatter is what the coefficients can be trusted to.
+//! Requests of one busy spell err together. A single request jumps from one step of the engine to the next, which makes its own
+//! derivative mostly noise. So means are compared: of the requests of a block of time whose prompts are about as long. How far the
+//! residuals of such groups scatter is what the coefficients can be trusted to.
 
 use super::coefficients::{self, COUNT, name};
 use super::loss::{Derivatives, Loss, Residual};

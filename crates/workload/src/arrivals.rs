@@ -11,8 +11,8 @@ use super::trace::first_step;
 use autotune_plan::settings::ArrivalProcess;
 use autotune_records::units::{Rate, Seconds};
 
-/// Times of an arrival process. The gaps at unit rate depend on the seed alone and are divided by the rate, so that two rates
-/// see the same bursts at another speed: common random numbers for comparisons.
+/// Times of an arrival process. The gaps at unit rate depend on the seed alone and are divided by the rate. So two rates see
+/// the same bursts at another speed: common random numbers for comparisons.
 pub(super) struct Arrivals {
     rng: ChaCha8Rng,
     gaps: Gaps,

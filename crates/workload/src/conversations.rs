@@ -1,8 +1,8 @@
 //! Conversations: each starts from one of a few shared documents, and every turn resends the history.
 //!
-//! Over `/v1/chat/completions` the history holds the engine's own answers; over `/v1/completions` it holds drawn ids of the
+//! Over `/v1/chat/completions` the history holds the engine's own answers. Over `/v1/completions` it holds drawn ids of the
 //! answer's length, since the engine's ids are not known to the client. A later turn is due a think time after the answer
-//! before it ended: that is how people behave, and the reason why its time is not known in advance.
+//! before it ended. That is how people behave, and why its time is not known in advance.
 
 use autotune_numerics::seeds::mix;
 use rand::RngExt;
@@ -296,7 +296,7 @@ mod tests {
         assert!(!later.contains(&conversation));
     }
 
-    /// Chat with questions of 15 tokens and answers of 20, at a pace; answers' words are as many as were asked for, as with an engine that ignores
+    /// Chat with questions of 15 tokens and answers of 20, at a pace. Answers have as many words as were asked for, as with an engine that ignores
     /// the end of sequence.
     fn with_exact_words(pace: Pace) -> Vec<Planned> {
         let material = Material { vocabulary: exact(), ..material() };

@@ -1,4 +1,4 @@
-//! The file behind a workload: read once, kept as texts and lengths, known by a digest. The only part of this room that opens files.
+//! The file behind a workload: read once, kept as texts and lengths, known by a digest. The only module of this crate that opens files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::trace::TraceEntry;
 use super::{jsonl, sharegpt, trace};
 use autotune_plan::settings::{WorkloadKind, WorkloadPlan};
 
-/// The most texts that a measurement of tokens to characters needs.
+/// Texts that suffice to measure tokens per character.
 const SAMPLE: usize = 64;
 
 /// What was read of a workload's file; nothing, where the workload has none. Clones share it.
@@ -41,7 +41,7 @@ pub enum CorpusError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path}:{line}: {what}\n  = hint: {hint}", path = path.display())]
     Line { path: PathBuf, line: usize, what: String, hint: &'static str },
-    #[error("{path} holds no request that can be used{left_out}\n  = hint: is it a file of `workload.kind`?", path = path.display())]
+    #[error("{path} holds no request that can be used{left_out}\n  = hint: check that the file has the format of `workload.kind`, or of `--dataset`", path = path.display())]
     Empty {
         path: PathBuf,
         /// What was left out, after a colon.
@@ -71,7 +71,7 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// What bytes mean to a plan.
+    /// Parses the bytes of a file as the plan's kind of workload.
     pub(super) fn parse(plan: &WorkloadPlan, bytes: impl Read) -> Result<Self, Mistake> {
         let mut bytes = BufReader::new(Digested { bytes, digest: FNV_OFFSET });
         let (items, left_out) = match &plan.kind {
@@ -114,7 +114,7 @@ impl Corpus {
         self.digest
     }
 
-    /// From the first to the last time of a trace; `None` for what is none.
+    /// The time between a trace's first and last entry; `None` for other workloads.
     pub fn span(&self) -> Option<autotune_records::units::Seconds> {
         let Items::Steps(steps) = &self.items else { return None };
         Some(steps.last()?.at - steps.first()?.at)
@@ -133,7 +133,7 @@ impl Corpus {
     }
 }
 
-/// Reads on, and digests what passes.
+/// A reader that also computes the digest of what is read.
 struct Digested<R> {
     bytes: R,
     digest: u64,

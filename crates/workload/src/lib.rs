@@ -2,8 +2,8 @@
 //!
 //! What is asked (one file for each kind of workload) and what makes it due (arrivals, users, all at once) are apart and combine
 //! freely. Pure but for [`Corpus::read`]: a source is driven by offsets of time that its caller measures or simulates. Two sources
-//! of the same plan, material, pace and seeds give the same requests; arrivals scale with the rate, so that probes at different
-//! rates share their luck.
+//! of the same plan, material, pace and seeds give the same requests. Arrivals scale with the rate, so that probes at different
+//! rates see the same bursts.
 
 mod arrivals;
 mod at_once;
@@ -131,8 +131,8 @@ impl Source for Silence {
     fn answered(&mut self, _request: u32, _at: Seconds, _text: Option<&str>) {}
 }
 
-/// What all requests share, one prompt for each shared prefix or starter: sent once before a probe, so that the sharing that
-/// the workload means is warm and no probe pays for it. Requests of files share only what they send themselves.
+/// What all requests share, one prompt for each shared prefix or starter. They are sent once before a probe, so that the
+/// sharing that the workload means is warm and no probe pays for it. Requests of files share only what they send themselves.
 pub fn shared_prompts(plan: &WorkloadPlan, material: &Material, shared_seed: u64) -> Vec<Prompt> {
     shared(plan, shared_seed, &Pen::new(plan.endpoint, &material.vocabulary))
 }

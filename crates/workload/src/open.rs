@@ -1,4 +1,4 @@
-//! The open loop: requests arrive by a clock that knows no answers; later turns of conversations follow theirs.
+//! Open loop: requests arrive on a schedule, whatever the answers do. Later turns of a conversation follow the answers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,8 +12,8 @@ use super::pace::Pace;
 use super::planned::{Planned, SOON, Source, nanos};
 use autotune_records::units::{Rate, Seconds};
 
-/// No turn is taken to be under way for longer than this many mean turns.
-const LONGEST: f64 = 3.0;
+/// A turn is assumed to last at most this many mean turns.
+const LONGEST_TURN: f64 = 3.0;
 
 pub(super) struct OpenLoop {
     content: Box<dyn Content>,
@@ -43,7 +43,7 @@ impl OpenLoop {
     pub(super) fn populated(mut self, session_rate: Rate, pace: &Pace, mean_output: f64) -> Self {
         let think = self.content.think_time().0;
         let per_token = pace.answer_time.0 / mean_output;
-        let before = LONGEST * (pace.answer_time.0 + think);
+        let before = LONGEST_TURN * (pace.answer_time.0 + think);
         let mut rng = stream(pace.arrival_seed, Purpose::Population, 0);
         for turn in 1..self.content.turns() {
             let expected = session_rate.0 * self.content.share_with(turn) * before;
@@ -52,7 +52,7 @@ impl OpenLoop {
                 let mut due = 0.0;
                 let mut wanted = |tokens: u32| {
                     due = per_token * f64::from(tokens) + think - before * rng.random_range(0.0..1.0);
-                    // The answer of others has come before, or their next turn comes too late.
+                    // Drop it if its next turn was due before time zero or is due after the horizon.
                     (0.0..pace.horizon.0).contains(&due)
                 };
                 if let Some(conversation) = self.content.begun(turn, &mut wanted) {

@@ -1,4 +1,4 @@
-//! Hours of a workload without its words: when requests come and how long they are, for whoever replays them.
+//! Requests without their words: arrival times and lengths.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,4 +1,4 @@
-//! Requests from a file, drawn without replacement: every probe goes through the file in an order of its own, or begins at another place of one order.
+//! Requests from a file, drawn without replacement. Every probe goes through the file in an order of its own, or begins at another place of one order.
 //!
 //! A dialogue goes on with its next question after the engine's own answer, so that every turn resends what the engine knows.
 

@@ -16,7 +16,7 @@ pub(super) fn piece(name: u64, tokens: u32) -> [u32; PIECE] {
     [(name >> 32) as u32, name as u32, tokens]
 }
 
-/// The tokens of a sketched prompt, and the hash of each of its full blocks chained with those before it, where a size of these is given.
+/// The tokens of a sketched prompt. With a block size, also the hash of each full block, chained with those before it.
 pub fn sketched_blocks(sketch: &Prompt, block_size: Option<u32>) -> (u32, Vec<u64>) {
     let Prompt::Tokens(numbers) = sketch else { return (0, Vec::new()) };
     let pieces = || numbers.chunks_exact(PIECE).map(|p| (u64::from(p[0]) << 32 | u64::from(p[1]), p[2]));

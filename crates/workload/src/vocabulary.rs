@@ -137,7 +137,7 @@ impl Vocabulary {
     }
 
     /// The word that every message begins with. The first word has no space before it and may be another token than it is
-    /// elsewhere: it is always the same one, so that the template's share includes what it costs.
+    /// elsewhere. It is always the same one, so that the template's share includes what it costs.
     pub(super) fn lead(&self) -> Option<&str> {
         self.template.and_then(|_| self.words.first()).map(String::as_str)
     }

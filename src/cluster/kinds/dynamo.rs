@@ -6,8 +6,8 @@ use super::{Kind, Scaled, Scaling, is_owned, unobserved, wish};
 use crate::cluster::api::Patch;
 use crate::problems::join;
 
-/// A DynamoGraphDeployment of either version. The labels are those of the operator (`internal/consts`); an adapter of scale, where a
-/// component has one, is called `GRAPH-component` in lower case, and alone may change the scale.
+/// A DynamoGraphDeployment of either version. The labels are those of the operator (`internal/consts`). An adapter of scale, where a
+/// component has one, is called `GRAPH-component` in lower case. It alone may change the scale.
 pub const GRAPH: Kind = Kind {
     name: "DynamoGraphDeployment",
     flag: "dynamo-graph",

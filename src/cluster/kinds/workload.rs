@@ -69,8 +69,8 @@ set that to Retain for the time of the run"
     })
 }
 
-/// A rolling update that may take no pod away needs a GPU more than the target has: while some pods stay, the others, which come back with
-/// the new arguments, take the GPUs that are free, and none is left for those that stay.
+/// A rolling update that may take no pod away needs a GPU more than the target has. While some pods stay, the others come back with the
+/// new arguments and take the GPUs that are free. None is left for those that stay.
 fn stuck(scaled: &Scaled<'_>, kept: u64, original: u64) -> Option<String> {
     let strategy = &scaled.object["spec"]["strategy"];
     let rolls = strategy["type"].as_str().is_none_or(|kind| kind == "RollingUpdate");
@@ -90,7 +90,7 @@ fn stuck(scaled: &Scaled<'_>, kept: u64, original: u64) -> Option<String> {
     })
 }
 
-/// The template with the claims of the first of the pods that go, which its containers mount by name: those of a pod that stays are in use.
+/// The template with the claims of the first of the pods that go, which its containers mount by name. Those of a pod that stays are in use.
 fn with_claims(scaled: &Scaled<'_>, kept: u64) -> Value {
     let ordinal = scaled.object["spec"]["ordinals"]["start"].as_u64().unwrap_or(0) + kept;
     let mut template = scaled.object["spec"]["template"].clone();

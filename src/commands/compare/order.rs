@@ -1,6 +1,5 @@
 //! The order of windows: A B, then B A, so that whatever drifts favours neither side.
 
-/// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     /// From 0.
@@ -11,7 +10,7 @@ pub(super) struct Step {
     pub(super) side: usize,
 }
 
-/// Every level on one or two sides in each sweep. Where both run (`by_level`), sides take turns at each level; otherwise a side has all its levels
+/// Every level on one or two sides in each sweep. Where both run (`by_level`), sides take turns at each level. Otherwise a side has all its levels
 /// of a sweep in a row, and the next sweep begins with it.
 pub(super) fn order(first: usize, sides: usize, sweeps: u32, levels: usize, by_level: bool) -> Vec<Step> {
     let mut steps = Vec::new();

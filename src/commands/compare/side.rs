@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::vary::Vary;
 use crate::cli::{CompareArgs, LoadArgs};
+use crate::clock;
 use crate::cluster::borrow::run_name;
 use crate::cluster::lease::holder;
 use crate::cluster::site::Site as ClusterSite;
@@ -125,7 +126,7 @@ fn objects(args: &CompareArgs, url: &str, vary: &Vary) -> Result<[Side; 2], Fail
         container: args.container.clone(),
         wanted: [a, b],
         holder: holder(),
-        run: run_name(jiff::Timestamp::now()),
+        run: run_name(clock::timestamp()),
         patience: args.patience,
         which,
     };

@@ -39,7 +39,7 @@ pub(super) struct Site<'a> {
 struct Open<'a> {
     levels: Levels<'a>,
     rig: Option<RealRig>,
-    /// Of an object.
+    /// The generation of a varied object; `None` without one.
     version: Option<i64>,
 }
 

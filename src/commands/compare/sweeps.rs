@@ -50,7 +50,7 @@ pub(in crate::commands) struct Measured {
     pub(in crate::commands) seconds: Seconds,
     /// One for each side; empty if no sweep was whole.
     pub(in crate::commands) sides: Vec<SideSeen>,
-    /// Those of whole sweeps.
+    /// The windows of whole sweeps.
     pub(in crate::commands) windows: Vec<WindowSeen>,
     /// What a reader must know of measurements that ended early, or lack something.
     pub(in crate::commands) warnings: Vec<String>,

@@ -1,6 +1,6 @@
 //! What one level says of each limit.
 
-use crate::search::LimitSeen;
+use crate::levels::LimitSeen;
 use crate::verdict::{LimitResult, Verdict};
 
 /// The error of a margin whose own is not known.

@@ -37,7 +37,7 @@ impl Tally {
         self.0.broken.load(Ordering::Relaxed)
     }
 
-    /// The watch of a level that counts, and ends at that time even if answers are missing, or once its `counter` is certain that a promise is
+    /// The watch of a level that counts. It ends at that time even if answers are missing, or once its `counter` is certain that a promise is
     /// broken.
     pub(super) fn watch(&self, patience_ends: Seconds, counter: Option<Counter>) -> Box<dyn Watch> {
         Box::new(Counting { tally: self.clone(), patience_ends, counter })

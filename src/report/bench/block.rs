@@ -7,7 +7,7 @@ use super::spread::Spread;
 use super::standing::{Standing, classes};
 use super::summary::Summary;
 use super::text::{entry, joined, millis, per_second, percent};
-use crate::rig::SaidBy;
+use crate::rig::ShareSource;
 use crate::units::{Rate, Seconds, TokenRate};
 
 const INDENT: usize = 12;
@@ -86,9 +86,9 @@ fn goodput(summary: &Summary) -> Option<String> {
 fn cache(summary: &Summary) -> String {
     let cache = summary.cache;
     let reset = if cache.reset { "emptied before" } else { "not emptied before" };
-    let by = match cache.said_by {
-        Some(SaidBy::Usage) => " by usage",
-        Some(SaidBy::Counters) => " by the server's counters",
+    let by = match cache.source {
+        Some(ShareSource::Usage) => " by usage",
+        Some(ShareSource::Counters) => " by the server's counters",
         None => "",
     };
     let held = cache.measured_share.map_or("what it held is not told".to_owned(), |share| {
@@ -189,7 +189,8 @@ mod tests {
         client      sends lagged 0.2 ms (p99), 0.2 ms at most
         verdict     errors: 100 of 200 requests failed (50 cut, 50 unavailable)
         warning     the prefix cache held 0 % of the prompt tokens, less than the 50 %
-                    that the workload shares: TTFT is longer than the workload's own
+                    that the workload shares: TTFT is longer than in production. Check
+                    that prefix caching is on and that the KV cache is large enough
         warning     100 of 200 requests have no whole answer: the latencies are those of
                     the others alone
         "#);

@@ -9,7 +9,7 @@ use super::level::{Meta, Offered};
 use super::summary::Summary;
 use super::table::{find_grid, size};
 use super::text::{WIDTH, entry};
-use crate::search::CONFIDENCE;
+use crate::levels::CONFIDENCE;
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
 
@@ -24,7 +24,7 @@ const ALLOWED: Levels = Levels { are: "allowed", more: "raise it with --between"
 /// What is known of one set of limits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
-    /// The limit in the level and its interval; which limit breaks first, by its place; why it is not as precise as was asked, if it is not.
+    /// The limit in the level, its interval, and the place of the limit that breaks first. `cut_short` says why it is less precise than was asked.
     Found { level: f64, from: f64, to: f64, binding: usize, cut_short: Option<&'static str> },
     /// Not even this lowest level keeps them.
     NothingKept(f64),
@@ -72,7 +72,7 @@ pub struct Finding {
     pub find: String,
     /// The lowest and the highest level that were allowed.
     pub between: (f64, f64),
-    /// Of the intervals, two-sided.
+    /// The two-sided confidence of the intervals, 0 to 1.
     pub confidence: f64,
     /// What the search took, without the warm-up.
     pub seconds: Seconds,

@@ -3,7 +3,7 @@
 use super::level::{Level, Meta, Offered};
 use crate::load::ClientHealth;
 use crate::load::{ErrorClass, RequestRecord};
-use crate::rig::{CacheUse, SaidBy, Telemetry};
+use crate::rig::{CacheUse, ShareSource, Telemetry};
 use crate::settings::{Endpoint, limits};
 use crate::units::{Rate, Seconds};
 use crate::verdict::{Certainty, Course, Window, judge};
@@ -86,7 +86,7 @@ pub(in crate::report) fn level(offered: Offered, records: Vec<RequestRecord>, sl
             reset: true,
             expected_share: Some(0.0),
             measured_share: Some(0.01),
-            said_by: Some(SaidBy::Counters),
+            source: Some(ShareSource::Counters),
         },
         exact: true,
         warnings: vec![],

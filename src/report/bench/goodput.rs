@@ -4,7 +4,7 @@ use crate::load::RequestRecord;
 use crate::settings::{Limit, Metric};
 use crate::units::Seconds;
 
-/// What a single request must keep. A promise about a quantile says nothing about one request, so its limit alone is asked here; where a
+/// What a single request must keep. A promise about a quantile says nothing about one request, so its limit alone is asked here. Where a
 /// metric has several promises, that of the highest quantile counts, because `ttft_p50` was never meant for every request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Good(Vec<(Metric, Seconds)>);

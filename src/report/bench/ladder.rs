@@ -9,8 +9,8 @@ use super::summary::Summary;
 
 /// Levels in the order of their load, the highest that held marked: `ladder.json`, version 1 of a public format.
 ///
-/// More load is never easier. So the marked level is the highest that held *below the lowest that did not*, and one that held above a
-/// failure is no answer but a sign that one of the two misleads. Void, unresolved and interrupted levels neither count nor stop the climb.
+/// More load is never easier. So the marked level is the highest that held *below the lowest that did not*. One that held above a failure
+/// is no answer but a sign that one of the two misleads. Void, unresolved and interrupted levels neither count nor stop the climb.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
     /// [`VERSION`].

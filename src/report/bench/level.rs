@@ -51,8 +51,8 @@ impl Level {
 }
 
 impl Level {
-    /// How it went, its window filled to its end: a recording may simply grow busier, users wait for each other's answers and a burst is a
-    /// backlog; only arrivals at a rate are steady.
+    /// How it went, its window filled to its end. Only arrivals at a rate are steady: a recording may grow busier, users wait for each
+    /// other's answers, and a burst is a backlog.
     pub(super) fn course(&self, window: Window) -> Course {
         let steady = matches!(self.offered, Offered::Rate(_)) && self.meta.max_concurrency.is_none();
         Course { window, ended: self.ended, complete: true, steady }

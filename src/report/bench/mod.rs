@@ -1,8 +1,8 @@
 //! The results of `autotune bench`: from the records of requests to a summary, a table, JSON and a ladder's highest level.
 //!
 //! Pure: nothing here sends a request, reads a clock or writes a file. Two rules hold throughout. Latencies are those of the requests
-//! *due* within the window, counted from the intended send, wherever their answers end: leaving out the slow ones would flatter. Rates
-//! are those of the answers that *ended* within the window, whenever they were due: what the drain finishes took time that no rate
+//! *due* within the window, counted from the intended send, wherever their answers end. Leaving out the slow ones would flatter. Rates
+//! are those of the answers that *ended* within the window, whenever they were due. What the drain finishes took time that no rate
 //! divides by. And what was not observed is absent, never zero: a benchmark whose requests all failed must not look fast.
 
 mod block;

@@ -17,8 +17,8 @@ pub(super) fn in_flight(records: &[RequestRecord], window: Window, ended: Second
     most_at_once(records.iter().filter_map(within)).into()
 }
 
-/// A request is in flight from its send to its last token; one that we cut, until the level `ended`; one that failed, until its last token,
-/// because nothing tells when it failed.
+/// A request is in flight from its send to its last token. One that we cut is until the level `ended`. One that failed is until its last
+/// token, because nothing tells when it failed.
 pub(in crate::report) fn flight(record: &RequestRecord, ended: Seconds) -> (Seconds, Seconds) {
     let end = match record.error {
         Some(ErrorClass::Cut) => ended,

@@ -6,7 +6,7 @@ use crate::quantiles::quantile_of_sorted;
 use crate::units::Seconds;
 
 /// Mean, deviation and quantiles of at least one observation, in seconds. A quantile is an observation (the smallest that so many do not
-/// exceed), not a point between two, so that the report and the verdict say the same number.
+/// exceed), not a point between two. So the report and the verdict say the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// How many were observed: requests, or gaps for the inter-token latency.
@@ -16,11 +16,8 @@ pub struct Spread {
     pub std: Seconds,
     /// Half of them are at most this.
     pub median: Seconds,
-    /// The 90th percentile.
     pub p90: Seconds,
-    /// The 95th percentile.
     pub p95: Seconds,
-    /// The 99th percentile.
     pub p99: Seconds,
 }
 

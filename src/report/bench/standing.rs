@@ -34,8 +34,8 @@ const HELD_BACK: f64 = 0.05;
 const FORGIVEN_FAILURES: f64 = 0.01;
 
 impl Standing {
-    /// Of a level that counted so many requests in the filled `window`, those of `errors` without a whole answer; and why, where there
-    /// is a reason.
+    /// The standing of a level, and why, where there is a reason. It counted `counted` requests in the filled `window`; those of
+    /// `errors` have no whole answer.
     pub(super) fn of(
         level: &Level,
         window: Window,

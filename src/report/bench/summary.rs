@@ -15,8 +15,8 @@ use crate::rig::{CacheUse, Telemetry};
 use crate::units::{Rate, Seconds, TokenRate};
 use crate::verdict::{Verdict, Window};
 
-/// The numbers of a level. Counts and latencies are of the requests due within the window; rates are of the whole answers that ended within
-/// it, those to the ramp's requests included, so that what the edges cut off at the end they bring in at the beginning.
+/// The numbers of a level. Counts and latencies are of the requests due within the window. Rates are of the whole answers that ended within
+/// it, those to the ramp's requests included. So the beginning brings in what the end cuts off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// What was asked of the load generator.
@@ -30,9 +30,9 @@ pub struct Summary {
     pub because: Option<String>,
     /// Requests due within the window.
     pub counted: u64,
-    /// Those with a whole answer.
+    /// Requests with a whole answer.
     pub completed: u64,
-    /// Those without.
+    /// Requests without a whole answer.
     pub failed: u64,
     /// Those without, by class; `cut` are those that we gave up as the level ended.
     pub errors: BTreeMap<String, u64>,
@@ -49,7 +49,7 @@ pub struct Summary {
     /// Answer tokens of the completed requests; `None` if one of them is not known.
     pub output_tokens: Option<u64>,
     /// Prompt tokens of the answers that ended within the window, per second. Tokens are known only of a whole answer and count there as a
-    /// whole, so that an answer across an edge of the window counts in full or not at all.
+    /// whole. So an answer across an edge of the window counts in full or not at all.
     pub input_throughput: Option<TokenRate>,
     /// Answer tokens of the same answers, per second.
     pub output_throughput: Option<TokenRate>,

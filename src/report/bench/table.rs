@@ -62,7 +62,7 @@ fn own_grid(levels: &[Summary], kind: &str) -> String {
     format!("\n{}", grid(levels, &columns, "", |_, _| String::new()).text())
 }
 
-/// The windows of a search in one table, each with its verdict where there is one set of promises, and rules with a text at levels.
+/// The windows of a search in one table, each with its verdict where there is one set of promises. Rules with a text stand at levels.
 pub(super) fn find_grid(levels: &[Summary], judged: bool, rules: &[(f64, String)]) -> String {
     let kind = kind(levels);
     let mut columns = vec![

@@ -2,8 +2,8 @@
 
 use super::NAMES;
 use super::data::{Difference, Equality};
+use crate::levels::CONFIDENCE;
 use crate::report::bench::{Answer, Offered, Status};
-use crate::search::CONFIDENCE;
 
 /// A share with its sign and what its size asks for: `+67 %`, `-2.4 %`.
 pub(in crate::report) fn signed(share: f64) -> String {

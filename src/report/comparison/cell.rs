@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::levels::{LevelWindow, LimitSeen, of_pairs};
 use crate::load::RequestRecord;
 use crate::report::bench::{Level, Spread, Standing, Summary};
-use crate::search::{LevelWindow, LimitSeen, of_pairs};
 use crate::units::{Rate, Seconds, TokenRate};
 
 /// One window of a side.
@@ -111,7 +111,7 @@ pub struct Cell {
     pub output_throughput: Option<TokenRate>,
     /// The share of prompt tokens that the prefix cache held, 0 to 1.
     pub cached_share: Option<f64>,
-    /// Of speculative decoding.
+    /// Tokens that one step gives on average, where drafts are speculated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acceptance_length: Option<f64>,
     /// The windows that broke a limit, by the limit.

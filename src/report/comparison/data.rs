@@ -8,9 +8,9 @@ use super::answer;
 use super::cell::{Cell, WindowSeen};
 use super::setup::{Differing, Facts};
 use super::{NAMES, VERSION};
+use crate::levels::{CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, Range, Root, of_limits, of_pairs};
 use crate::report::bench::find::Levels;
 use crate::report::bench::{Answer, Known, Offered, Status, Summary};
-use crate::search::{CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, Range, Root, of_limits, of_pairs};
 use crate::settings::Limit;
 use crate::units::Seconds;
 
@@ -24,7 +24,7 @@ pub struct Seen {
     /// The levels that were asked for.
     pub levels: Vec<Offered>,
     pub sides: [SideSeen; 2],
-    /// Those of whole sweeps.
+    /// The windows of whole sweeps.
     pub windows: Vec<WindowSeen>,
     pub equal_within: Option<f64>,
     /// What a reader must know of prompts of a file that came again; `None` if none did.
@@ -91,7 +91,7 @@ pub struct Comparison {
     /// How often every level was measured on both sides.
     pub sweeps: u32,
     pub seconds: Seconds,
-    /// Of the intervals, two-sided.
+    /// The two-sided confidence of the intervals, 0 to 1.
     pub confidence: f64,
     /// The most that each limit allows.
     #[serde(default)]
@@ -287,11 +287,11 @@ pub(super) fn warnings(windows: &[WindowSeen], limits: &[Limit]) -> Vec<String> 
 mod tests {
     use super::super::{compared, tsv};
     use super::*;
+    use crate::levels::LimitSeen;
     use crate::report::bench::fixtures::{level, records};
     use crate::report::bench::{Level, text::WIDTH};
     use crate::report::comparison_page;
     use crate::report::html::tests::assert_well_formed;
-    use crate::search::LimitSeen;
     use crate::units::Rate;
 
     const SLO: &str = "ttft_p95=400ms,tpot_p99=30ms";

@@ -7,9 +7,9 @@ use super::VERSION;
 use super::answer::{interval, signed, word};
 use super::cell::{Cell, WindowSeen};
 use super::data::{Difference, Equality, MEASURED, SideSeen, equality, known, warnings};
+use crate::levels::{CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, Range};
 use crate::report::bench::text::entry;
 use crate::report::bench::{Answer, Known, Offered, Summary};
-use crate::search::{CONFIDENCE, Estimate, Found, LevelSearch, LevelWindow, Range};
 use crate::settings::Limit;
 use crate::units::{Rate, Seconds};
 

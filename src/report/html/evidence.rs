@@ -10,8 +10,8 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let proofs: Vec<(&Trial<'_>, &Probe<'_>)> = data.at_rates().filter(|(t, _)| t.purpose.certifies()).collect();
     let mut html = String::new();
     if proofs.is_empty() {
-        let numbers = if data.at_rates().next().is_some() { ": every number is of the search" } else { "" };
-        html += &missing(&format!("Nothing was certified{numbers}."));
+        let rates = if data.at_rates().next().is_some() { " All rates above are estimates of the search." } else { "" };
+        html += &missing(&format!("Nothing was certified.{rates}"));
     } else {
         html += &paragraph(
             "A certified rate weighs all probes of its point together. It can hold where one of them alone is too near to say.",
@@ -122,7 +122,8 @@ fn judge(limit: &LimitResult) -> String {
 }
 
 fn every(data: &ReportData<'_>) -> String {
-    let mut head = ["trial", "purpose", "asked", "arrived", "counted", "verdict", "sure"].map(str::to_owned).to_vec();
+    let mut head =
+        ["trial", "purpose", "asked", "arrived", "counted", "verdict", "confidence"].map(str::to_owned).to_vec();
     head.extend(data.limits().iter().map(|l| promise(&l.key())));
     head.extend(["shared, meant", "served", "send lag", "KV use"].map(str::to_owned));
     let row = |(trial, probe): (&Trial<'_>, &Probe<'_>)| {

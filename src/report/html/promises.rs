@@ -4,7 +4,7 @@ use autotune_numerics::Z_95;
 
 use super::chart::{Axis, Chart, number};
 use super::{BOX, CIRCLE, DASH, DIAMOND, UP, UPRIGHT, figure, legend, promise, shape, unit};
-use crate::report::data::{ReportData, Whose};
+use crate::report::data::{Probe, ReportData, Trial};
 use crate::settings::Limit;
 use crate::units::Rate;
 use crate::verdict::{LimitResult, Outcome, Verdict};
@@ -54,15 +54,10 @@ fn within((from, to): (f64, f64), band: &[(f64, f64, f64)]) -> Vec<(f64, f64, f6
 fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     let key = limit.key();
     let result = |verdict: &'_ Verdict| verdict.limits.iter().find(|l| l.key == key).cloned();
-    let mut seen: Vec<(Whose, u32, u32, f64, bool, LimitResult)> = data
-        .at_rates()
-        .filter_map(|(trial, probe)| {
-            let void = probe.verdict.outcome == Outcome::Void;
-            Some((trial.whose, trial.number, probe.number, probe.ask.rate.0, void, result(probe.verdict)?))
-        })
-        .collect();
+    let seen = data.at_rates().filter_map(|(trial, probe)| Some((trial, probe, result(probe.verdict)?)));
+    let mut seen: Vec<(&Trial<'_>, &Probe<'_>, LimitResult)> = seen.collect();
     // The answer is drawn above the others.
-    seen.sort_by_key(|(whose, ..)| *whose);
+    seen.sort_by_key(|(trial, ..)| trial.whose);
     let certified = crate::report::summary::columns(&data.outcome).into_iter();
     let certified: Vec<(&str, f64)> = certified.filter_map(|(name, a)| Some((name, a.certified_rate?.0))).collect();
     let (name, scale) = unit(limit.at_most.0);
@@ -81,7 +76,8 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     if !seen.iter().any(|(.., l)| drawn(l)) {
         return figure(&title, "", "Not measured: every probe was cut before.");
     }
-    let x = Axis::over("requests per second", seen.iter().map(|s| s.3).chain(certified.iter().map(|c| c.1)));
+    let rates = seen.iter().map(|(_, probe, _)| probe.ask.rate.0).chain(certified.iter().map(|c| c.1));
+    let x = Axis::over("requests per second", rates);
     let y = Axis::over(&format!("{}, {name}", promise(&key)), values.map(|v| v * scale));
     let span = x.span();
     let mut chart = Chart::new(&title, x, y, 300.0);
@@ -108,14 +104,15 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
     let cut = seen.iter().any(|(.., l)| l.measured.is_none() && l.broken());
     chart.level(at_most, &format!("limit {}", limit.at_most), "limit", cut);
     let mut unknown = 0;
-    for (whose, trial, probe, rate, void, result) in &seen {
-        let class = whose.name();
-        let at = format!("trial {trial}, probe {probe}, {}", Rate(*rate));
-        let (said, pale) = if *void { (", void", " faint") } else { ("", "") };
+    for (trial, probe, result) in &seen {
+        let (class, Rate(rate)) = (trial.whose.name(), probe.ask.rate);
+        let at = format!("trial {}, probe {}, {}", trial.number, probe.number, Rate(rate));
+        let void = probe.verdict.outcome == Outcome::Void;
+        let (said, pale) = if void { (", void", " faint") } else { ("", "") };
         let Some(measured) = result.measured else {
             if result.broken() {
                 let says = format!("{at}: above the limit, then cut");
-                chart.mark((*rate, at_most), 0.0, UP, "limit hollow", &says);
+                chart.mark((rate, at_most), 0.0, UP, "limit hollow", &says);
             } else {
                 unknown += 1;
             }
@@ -124,13 +121,13 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         let paired = result.decided_by_pair().filter(|_| !void);
         if let Some(paired) = paired {
             let (low, high) = paired.interval(0.9);
-            chart.error_bar(*rate, 4.0, (low.0 * scale, high.0 * scale), class);
+            chart.error_bar(rate, 4.0, (low.0 * scale, high.0 * scale), class);
             let says = format!("{at}: {} in a long run, 90 %: {low} to {high}", paired.estimate);
-            chart.mark((*rate, paired.estimate.0 * scale), 4.0, shape(*whose), &format!("{class} full"), &says);
+            chart.mark((rate, paired.estimate.0 * scale), 4.0, shape(trial.whose), &format!("{class} full"), &says);
         } else if let Some(error) = result.margin_error.filter(|_| !void) {
             let width = (Z_95 * error).exp();
             chart.error_bar(
-                *rate,
+                rate,
                 0.0,
                 (measured.0 / width * scale, measured.0 * width * scale),
                 &format!("{class} faint"),
@@ -138,7 +135,7 @@ fn one(data: &ReportData<'_>, limit: &Limit) -> String {
         }
         let aside = if paired.is_some() { -4.0 } else { 0.0 };
         let says = format!("{at}: {measured} measured over {} requests{said}", result.observations);
-        chart.mark((*rate, measured.0 * scale), aside, shape(*whose), &format!("{class} hollow{pale}"), &says);
+        chart.mark((rate, measured.0 * scale), aside, shape(trial.whose), &format!("{class} hollow{pale}"), &says);
     }
     let note = match unknown {
         0 => String::new(),

@@ -84,7 +84,7 @@ fn an_unfinished_run_shows_what_there_is_and_says_what_is_missing() {
     for part in [
         "<h1>Stopped before its end.</h1>",
         "There is no answer yet: 4 trials and 4 probes at a rate are recorded, and shown below.",
-        "Nothing was certified: every number is of the search.",
+        "Nothing was certified. All rates above are estimates of the search.",
         "3 points were probed at a rate.",
         "autotune --space phase1.toml --seed 1 --budget 5400s --strategy bayes --precision 4% --out /",
     ] {

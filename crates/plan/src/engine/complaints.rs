@@ -53,8 +53,8 @@ const CRASHES: &[&str] = &[
 
 /// The reason that a log gives, if it gives one.
 ///
-/// Errors of an engine core or a worker come before those of the API server, which also logs errors that it survives (such as a hub that it
-/// cannot reach). Within a process the first error is the reason, and the others are its echoes.
+/// Errors of an engine core or a worker come before those of the API server. That one also logs errors that it survives, such as a hub that
+/// it cannot reach. Within a process the first error is the reason, and the others are its echoes.
 pub(super) fn reason(log: &str, dialect: &dyn Dialect) -> Option<Complaint> {
     let all = collect(log, dialect);
     let best = |engine: bool| all.iter().filter(|c| !engine || c.engine).min_by_key(|c| c.weight);

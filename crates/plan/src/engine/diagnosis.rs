@@ -87,7 +87,7 @@ const ARGUMENT_ERROR: i32 = 2;
 /// Reads the log of an engine that failed.
 ///
 /// `tuned_flags` are the names of the parameters that the search varies. An error in one of them costs a value or a
-/// point; an error in any other argument is the same at every point, and ends the search.
+/// point. An error in any other argument is the same at every point, and ends the search.
 pub fn diagnose(dialect: &dyn Dialect, log: &str, exit: Exit, tuned_flags: &[&str]) -> Diagnosis {
     let exit = match exit {
         Exit::Code(code) if (SHELL_SIGNAL_BASE + 1..SHELL_SIGNAL_BASE + 65).contains(&code) => {

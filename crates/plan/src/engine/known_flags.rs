@@ -24,8 +24,8 @@ pub enum Refusal {
 }
 
 impl KnownFlags {
-    /// Those of a help text, as Python's argparse or clap writes it. `None` if some that it must have, such as those that every launch sets,
-    /// are not among them: then it is the help of another program, or a part of the help.
+    /// Those of a help text, as Python's argparse or clap writes it. `None` if it lacks one of `needed`, such as those that every launch
+    /// sets. It is then the help of another program, or a part of the help.
     pub fn of_help(help: &str, needed: &[&str]) -> Option<Self> {
         let mut known = BTreeSet::new();
         for line in help.lines() {
@@ -71,7 +71,7 @@ impl KnownFlags {
     }
 }
 
-/// The known flags that a name without its dashes stands for, as Python's argparse reads it: the one that it is, or else all that it begins.
+/// The known flags that a name without its dashes means to Python's argparse: the one of that name, or else all that begin with it.
 pub fn meant<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Vec<&'k str> {
     match known.clone().find(|flag| *flag == name) {
         Some(flag) => vec![flag],

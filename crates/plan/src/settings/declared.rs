@@ -3,7 +3,7 @@
 /// Makes three things of a list of keys: the struct of the plan, the rows of [`super::format`], and the function that reads the struct.
 ///
 /// `NAME: TYPE = [ROW, ROW]` is a key with a row for each group of variants; `[]` is a field that is no key. `of` names the variants of all rows,
-/// `where` an attribute of the field, and `read by` a function of all keys, for a field that depends on more than its own.
+/// and `where` an attribute of the field. `read by` names a function of all keys, for a field that depends on more than its own.
 macro_rules! plan {
     (
         $(#[$outer:meta])*

@@ -60,7 +60,7 @@ plan! {
             Key::default(POSITIVE_TIME, "\"60s\"").within(&["vllm", "sglang", "dynamo"]),
             Key::default(POSITIVE_TIME, "\"1s\"").within(&["simulated"])
         ];
-        /// Whether the search changes the limits of a running engine instead of launching it for each point; the best point is launched for its proof, unless the engine that runs was launched with its values.
+        /// Whether the search changes the limits of a running engine instead of launching it for each point. The best point is launched for its proof, unless the engine that runs was launched with its values.
         live: bool where serde(default) = [
             Key::default(Kind::Switch, "true").within(&["vllm"]),
             Key::default(Kind::Switch, "false").within(&["simulated"])
@@ -92,8 +92,8 @@ fn graph(fields: &Fields) -> Option<Option<GraphPlan>> {
 
 /// Flags that the tuner sets for every launch.
 pub const OUR_FLAGS: [&str; 2] = ["port", "host"];
-/// Flags of Dynamo that would undo what a graph is started with: its addresses, how its processes find each other, what its counters are called,
-/// and the engine that is simulated.
+/// Flags of Dynamo that would undo what a graph is started with. They set its addresses, how its processes find each other, what its counters
+/// are called, and the engine that is simulated.
 const FLAGS_OF_GRAPHS: [&str; 8] = [
     "http-port",
     "http-host",
@@ -279,8 +279,8 @@ pub fn check_graph(fields: &Fields, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reports what this engine cannot be asked: flags that are another engine's or do not go together, tuned switches that every launch has, a model
-/// that is none.
+/// Reports what this engine cannot be asked. That is flags of another engine, flags that do not go together, tuned switches that every launch
+/// has, and `probe.twin` without a model.
 pub fn check_dialect(
     fields: &Fields,
     variables: &[(String, Range<usize>)],

@@ -23,8 +23,8 @@ pub struct UsedFlag {
     pub off: Option<String>,
 }
 
-/// What `fault` finds wrong with the flags of a space file that [`super::parse`] takes: those of `engine.args`, those of `[parameters]`, and
-/// those of `engine.command` from a word on. `name` is the file's name in the problems.
+/// What `fault` finds wrong with the flags of a space file that [`super::parse`] takes. They are those of `engine.args`, those of
+/// `[parameters]`, and those of `engine.command` from a word on. `name` is the file's name in the problems.
 pub fn faults(
     name: &str,
     text: &str,

@@ -1,7 +1,7 @@
 //! The space file, from text to a checked plan: one TOML file is the whole job.
 //!
-//! Every mistake is reported with file, line, caret and a remedy, several at once. This room reads text that it is
-//! given; it opens no file and knows no flag of an engine beyond those that the tuner sets itself.
+//! Every mistake is reported with file, line, caret and a remedy, several at once. This module reads text that it
+//! is given. It opens no file and knows no flag of an engine beyond those that the tuner sets itself.
 
 mod constraints;
 mod declared;

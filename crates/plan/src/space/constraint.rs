@@ -77,7 +77,7 @@ impl Constraint {
         Ok(Self { left: Term::parse(left)?, comparison, right: Term::parse(right)?, or: Vec::new() })
     }
 
-    /// Reads a name as a word where it is none of a parameter, and the other side is a parameter that has a value of this spelling.
+    /// Reads a name as a word where it is no parameter's, and the other side is a parameter with a value of this spelling.
     #[must_use]
     pub fn with_words(mut self, parameters: &[Parameter]) -> Self {
         let known = |name: &str| parameters.iter().find(|p| p.name == name);

@@ -17,8 +17,8 @@ pub fn snap(parameter: &Parameter, coordinate: f64) -> Value {
 /// Numbers whose largest is at least so many times the smallest are sizes: what matters of them is their ratio.
 const SIZE: f64 = 8.0;
 
-/// The coordinate of a value among those of its parameter: numbers in [0, 1] by their distance, or by their ratio where they are sizes; for
-/// words and switches the index. A value that is absent lies in the middle.
+/// The coordinate of a value among those of its parameter. Numbers lie in [0, 1] by their distance, or by their ratio where they are sizes.
+/// Words and switches have their index. A value that is absent lies in the middle.
 pub fn coordinate(parameter: &Parameter, value: Option<&Value>) -> f64 {
     let Some(value) = value else { return 0.5 };
     let ends = parameter.values.first().and_then(Value::number).zip(parameter.values.last().and_then(Value::number));

@@ -1,11 +1,11 @@
 //! The records of a journal, one for each step: version 1 of a public format.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use autotune_numerics::Z_95;
 use serde::{Deserialize, Serialize};
 
-use super::reader::Cost;
 use crate::rig::{CacheUse, Failure, ProbeAsk, Ready, Spawned, Telemetry};
 use crate::verdict::Verdict;
 use autotune_load::ClientHealth;
@@ -216,7 +216,7 @@ pub struct PointResult {
     pub confidence: Option<f64>,
     /// The promise that breaks first as the rate rises.
     pub binding: Option<String>,
-    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise, as the twin corrected by the measurement sees it.
+    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise, by the twin as the measurement corrects it.
     #[serde(default)]
     pub windows_that_hold: Option<f64>,
     /// The limit in rate as certification knows it best; the certified rate lies below it.
@@ -265,8 +265,8 @@ impl MeasuredAtRate {
     }
 }
 
-/// How much higher the limit of the best point is than that of the defaults, by certifications on fresh arrivals and by all that the search saw of
-/// both.
+/// How much higher the limit of the best point is than that of the defaults. It combines certifications on fresh arrivals with all that the search
+/// saw of both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The ratio of the limits, minus one.
@@ -277,7 +277,7 @@ pub struct Gain {
     pub to: f64,
 }
 
-/// The part of a limit's standard error, as a share of the rate, that no number of probes of one launch lowers: other launches differ, and the
+/// The part of a limit's standard error, as a share of the rate, that no number of probes of one launch lowers. Other launches differ, and the
 /// twin is a little wrong. Without it, 70 % of the 90 % intervals held the truth in 500 sessions on kernel engines (commit 56fc364:
 /// `cargo bench --bench search -- --coarse --arms bayes --seeds 51..70`). By arithmetic on these sessions it makes that 84 to 89 %.
 pub const COMMON_ERROR: f64 = 0.025;
@@ -340,4 +340,22 @@ pub struct Conclusion {
     /// What was forecast before the first launch.
     #[serde(default)]
     pub forecast: Option<Cost>,
+}
+
+/// What a session took, or is expected to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    pub launches: u32,
+    pub probes: u32,
+    /// Seconds that engines were up.
+    pub engine_seconds: Seconds,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: u32, es| if n == 1 { "" } else { es };
+        let Self { launches, probes, engine_seconds } = *self;
+        let (es, s) = (plural(launches, "es"), plural(probes, "s"));
+        write!(f, "{launches} launch{es}, {probes} probe{s}, {engine_seconds} of engine time")
+    }
 }

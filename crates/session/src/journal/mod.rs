@@ -9,11 +9,11 @@ mod reader;
 mod writer;
 
 pub use entry::{
-    BUDGET_ENDED, COMMON_ERROR, Conclusion, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate,
+    BUDGET_ENDED, COMMON_ERROR, Conclusion, Cost, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate,
     NO_CANDIDATE, PROOF_OF_DEFAULTS, PointResult, Purpose, RECORDS_FORMAT, Record, Status,
 };
 pub use kept::{requests_of, verify_digest};
-pub use reader::{Cost, Journal, read};
+pub use reader::{Journal, read};
 pub use writer::{JournalError, Writer, in_use, open, put_aside};
 
 /// The journal's name in the output folder.

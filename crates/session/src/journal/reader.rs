@@ -1,10 +1,5 @@
-//! Parses a journal.
-
-use std::fmt;
-
-use super::entry::{Conclusion, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
+use super::entry::{Conclusion, Cost, Entry, FORMAT, Header, RECORDS_FORMAT, Record};
 use crate::rig::Spawned;
-use autotune_records::units::Seconds;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
@@ -120,29 +115,12 @@ impl Cost {
     }
 }
 
-/// What a session took, or is expected to take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Cost {
-    pub launches: u32,
-    pub probes: u32,
-    /// Seconds that engines were up.
-    pub engine_seconds: Seconds,
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |n: u32, es| if n == 1 { "" } else { es };
-        let Self { launches, probes, engine_seconds } = *self;
-        let (es, s) = (plural(launches, "es"), plural(probes, "s"));
-        write!(f, "{launches} launch{es}, {probes} probe{s}, {engine_seconds} of engine time")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use autotune_records::units::Seconds;
 
     fn line(trial: u32, took: f64) -> String {
         let entry = Entry { at: 1.5, record: Record::Stopped { trial, took: Seconds(took) } };

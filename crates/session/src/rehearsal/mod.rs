@@ -1,6 +1,6 @@
 //! Rehearsals: whole sessions on a simulated engine in virtual time, with many seeds, before a GPU is booked.
 //!
-//! Nothing here is a measurement, and nothing is written but the requests of a [`recorded`] session. The sessions are those of the main job: the same code on another rig.
+//! Nothing here is a measurement, and only the requests of a [`recorded`] session are written. The main job's code runs on another rig.
 
 mod scope;
 mod spread;
@@ -35,7 +35,7 @@ pub const TRUTH_REQUESTS: usize = 60_000;
 
 /// What a simulated engine has that its profile does not say. Nothing, unless a benchmark wants more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Quirks {
+pub struct Deviations {
     /// The share of conversations whose answers the cache does not find when they are sent again.
     pub misses: f64,
     /// What the first start takes, where the others find warm weights.
@@ -51,7 +51,7 @@ pub struct Job<'a> {
     /// What the workload is made from.
     pub material: &'a Material,
     /// What the engine has that its profile does not say.
-    pub quirks: Quirks,
+    pub deviations: Deviations,
     /// How many engines run at the same time, each on a GPU of its own; at least 1.
     pub workers: usize,
     /// How the space is searched: [`crate::search::strategy`] is the plan's own way.
@@ -84,7 +84,7 @@ pub struct Rehearsed {
     /// The gain as it was stated, with its interval; `None` if the defaults were chosen.
     pub stated: Option<Gain>,
     pub gain_certified: bool,
-    /// What did not fit.
+    /// What the budget left out.
     pub left_out: Vec<String>,
 }
 
@@ -208,8 +208,8 @@ fn play(
     // Each worker finds cold weights at its first start.
     let rig = || {
         SimulatedRig::new(job.plan.clone(), job.profile.clone(), seed, job.material.clone())
-            .misses(job.quirks.misses)
-            .first_start(job.quirks.first_start)
+            .misses(job.deviations.misses)
+            .first_start(job.deviations.first_start)
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
     let trial_runner = TrialRunner::new(rigs, job.plan, seed, sink, folder, journal);
@@ -221,8 +221,8 @@ fn play(
     Ok((conclusion, session.trial_runner().journal().clone(), session.trial_runner().elapsed()))
 }
 
-/// The journal of a session on one engine, with the times at which that engine would come to each record; each request of its probes is kept in
-/// the folder.
+/// The journal of a session on one engine, each record with the time at which that engine would come to it. The folder keeps each request of its
+/// probes.
 ///
 /// # Errors
 /// The session cannot go on, or the folder cannot be written.

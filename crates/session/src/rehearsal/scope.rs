@@ -7,7 +7,7 @@ use autotune_twin::{EngineFlags, FlagError, Profile};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     #[error(
-        "the simulation does not know {}; it knows {}\nhint: leave these parameters out of a copy of the space file, or fix them in engine.args",
+        "the simulation does not know {}; it knows {}\n  = hint: leave these parameters out of a copy of the space file, or fix them in engine.args",
         .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
         EngineFlags::KNOWN.join(", ")
     )]

@@ -21,7 +21,6 @@ impl Spread {
         if values.is_empty() { None } else { Some(Self { median: at(0.5)?, low: at(0.1)?, high: at(0.9)? }) }
     }
 
-    /// Each value times that factor.
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, low: self.low * factor, high: self.high * factor }
     }

@@ -1,6 +1,6 @@
 //! The true limits of a model: for every point of a grid the highest rate that keeps the promises over very many requests.
 //!
-//! By replay, so only for traffic whose times do not depend on the answers, and for the steady engine: what noise adds is not in it.
+//! By replay of the steady engine: only for traffic whose times do not depend on the answers, and without what noise adds.
 
 use super::Job;
 use crate::rig::{SimulatedRig, prompt_shape};

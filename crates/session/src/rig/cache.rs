@@ -1,4 +1,4 @@
-//! Cache honesty: what the prefix cache held, beside what the workload means it to hold.
+//! Compares the share of prompt tokens that the prefix cache held with the share that the workload intends.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,14 @@ pub struct CacheUse {
     /// The share of prompt tokens, 0 to 1, that the cache held.
     pub measured_share: Option<f64>,
     /// Where the measured share comes from.
-    pub said_by: Option<SaidBy>,
+    #[serde(rename = "said_by")]
+    pub source: Option<ShareSource>,
 }
 
 /// Where the measured share of cached tokens comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SaidBy {
+pub enum ShareSource {
     /// The usage of each answer.
     Usage,
     /// The server's counters, which other clients move as well.
@@ -43,23 +44,23 @@ impl CacheUse {
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
         let every_answer = counted().all(|r| r.tokens_cached.is_some() && r.tokens_in.is_some());
         let by_usage = share(sum(|r| r.tokens_cached.unwrap_or(0)), sum(|r| r.tokens_in.unwrap_or(0)));
-        let (measured_share, said_by) = match by_usage.filter(|_| every_answer) {
-            Some(share) => (Some(share), Some(SaidBy::Usage)),
-            None => (telemetry.prefix_hit_rate, telemetry.prefix_hit_rate.map(|_| SaidBy::Counters)),
+        let (measured_share, source) = match by_usage.filter(|_| every_answer) {
+            Some(share) => (Some(share), Some(ShareSource::Usage)),
+            None => (telemetry.prefix_hit_rate, telemetry.prefix_hit_rate.map(|_| ShareSource::Counters)),
         };
-        Self { reset, expected_share: share(sum(|r| r.shared_in), sum(|r| r.asked_in)), measured_share, said_by }
+        Self { reset, expected_share: share(sum(|r| r.shared_in), sum(|r| r.asked_in)), measured_share, source }
     }
 
     /// The share that the server counted over all requests of the probe; `None` if each answer gave its own.
     pub fn counted_share(&self) -> Option<f64> {
-        self.measured_share.filter(|_| self.said_by == Some(SaidBy::Counters))
+        self.measured_share.filter(|_| self.source == Some(ShareSource::Counters))
     }
 
     /// A sentence where the cache held another share than the workload means. The requests tell whether resent answers are the reason.
     pub fn warning(&self, records: &[RequestRecord]) -> Option<String> {
         let (expected, measured) = self.expected_share.zip(self.measured_share)?;
         let (side, effect) = match measured - expected {
-            d if d > SHARE_TOLERANCE => ("more", "TTFT is shorter than the workload's own".to_owned()),
+            d if d > SHARE_TOLERANCE => ("more", FROM_BEFORE.to_owned()),
             d if d < -SHARE_TOLERANCE => ("less", computed_again(records)),
             _ => return None,
         };
@@ -71,13 +72,17 @@ impl CacheUse {
     }
 }
 
-/// What it means that the cache held less than was meant, and why where answers come back with another number of tokens.
+const FROM_BEFORE: &str = "earlier requests left them there, so TTFT is shorter than in production. Use another --seed, or restart the server";
+const NOT_CACHED: &str =
+    "TTFT is longer than in production. Check that prefix caching is on and that the KV cache is large enough";
+
+/// The effect of too few cached tokens. It names the cause if answers that are sent back have another number of tokens.
 fn computed_again(records: &[RequestRecord]) -> String {
     match Served::of(records, None, None).resent {
         Some(Resent { growth, .. }) if (growth - 1.0).abs() > SHARE_TOLERANCE => format!(
             "the tokenizer or chat template turns an answer that is sent back into {growth:.2} times as many tokens, which the engine computes again"
         ),
-        _ => "TTFT is longer than the workload's own".to_owned(),
+        _ => NOT_CACHED.to_owned(),
     }
 }
 
@@ -109,6 +114,6 @@ mod tests {
             of(1_240).contains("less than the 99 % that the workload shares: the tokenizer or chat template turns an")
         );
         assert!(of(1_240).contains("into 0.50 times as many tokens, which the engine computes again"), "{}", of(1_240));
-        assert!(of(1_440).ends_with("TTFT is longer than the workload's own"), "{}", of(1_440));
+        assert!(of(1_440).ends_with(NOT_CACHED), "{}", of(1_440));
     }
 }

@@ -32,7 +32,7 @@ use autotune_records::units::{Rate, Seconds};
 use autotune_workload::{Demand, Material, Pace};
 
 pub use address::Address;
-pub use cache::{CacheUse, SaidBy};
+pub use cache::{CacheUse, ShareSource};
 pub use condition::{Condition, Quantity};
 pub use either::EitherRig;
 pub use lent::{Lent, Terms};
@@ -44,7 +44,7 @@ pub use server::{FIRST_SAMPLE, SAMPLE_EVERY};
 pub use server::{NoAnswer, Server, Warmed};
 pub use simulated::{Peaks, ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
-pub use worker::{PATIENCE, Worker, WorkerError};
+pub use worker::{TIMEOUT, Worker, WorkerError};
 
 /// One engine at a time: launched, probed any number of times, stopped.
 pub trait Rig: Send {
@@ -210,8 +210,7 @@ impl ProbeAsk {
         whole.then(|| (self.window.length().0 * self.rate.0).round() as u32)
     }
 
-    /// For tests: a second at that rate.
-    #[cfg(test)]
+    /// A second at that rate; the worker of a session knows what an answer takes.
     pub(crate) fn at(rate: Rate) -> Self {
         let (from, to) = (Seconds(0.0), Seconds(1.0));
         Self {

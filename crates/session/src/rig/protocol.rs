@@ -14,8 +14,8 @@
 //! Every request bears the leader's session in the header [`SESSION`]. The leader numbers its tasks from 1. A request may be repeated when its
 //! answer was lost. A later task ends an earlier one that still runs.
 //!
-//! A worker belongs to the session that first gave it a task. Another session, such as that of a restarted leader, takes over with its first task:
-//! the old engine is stopped, and the old session gets 409 from then on. A worker that gets no request of its session for [`SILENCE`] stops its
+//! A worker belongs to the session that first gave it a task. Another session, such as that of a restarted leader, takes over with its first task.
+//! The old engine is stopped, and the old session gets 409 from then on. A worker that gets no request of its session for [`SILENCE`] stops its
 //! engine and is free. It answers 404 if it does not know the task, or has no engine to probe: it was restarted, or had given the session up.
 //! Answers 400, 401 and 409 have a sentence.
 //!
@@ -77,7 +77,7 @@ impl JobMark {
         }
     }
 
-    /// Why a worker with that mark cannot work for this one: what it is, what this is, and the remedy, to stand behind the worker's name.
+    /// Why a worker with that mark cannot work for this one. The text follows the worker's name: what it is, what this is, and the remedy.
     pub fn refuses(&self, worker: &Self) -> Option<String> {
         if worker.autotune != self.autotune {
             let (theirs, ours) = (&worker.autotune, &self.autotune);
@@ -139,7 +139,7 @@ impl From<RigError> for TaskAnswer {
 }
 
 /// Why a point is none of that space; `None` if it is one. A value is one that the space lists. A parameter without a default may also have
-/// the value that the engine told: a number or a switch that the flag takes, or a plain word, which is no path and no other flag.
+/// the value that the engine told. That is a number or a switch that the flag takes, or a plain word, which is no path and no other flag.
 pub fn foreign(point: &Point, space: &Space) -> Option<String> {
     point.0.iter().find_map(|(name, value)| {
         let Some(parameter) = space.parameter(name) else {

@@ -52,9 +52,8 @@ pub struct Warmed {
 }
 
 impl Warmed {
-    /// By requests sent at the same time that were answered with so many tokens at most, and would have been with all that were `asked`; none
-    /// where none was answered. What is missing of an answer comes as fast as the tokens of the fastest: the others' first ones came
-    /// while prompts were still computed.
+    /// By requests sent at the same time, as if each answer had all its `asked` tokens; none where none was answered. The missing tokens of an
+    /// answer come at the pace of the fastest answer: the others' first ones came while prompts were still computed.
     fn of(records: &[RequestRecord], asked: &[u32]) -> Option<Self> {
         let answered = || records.iter().filter(|r| r.complete());
         let pace = answered().filter_map(RequestRecord::tpot).map(|tpot| tpot.0).fold(f64::INFINITY, f64::min);
@@ -141,7 +140,6 @@ impl Server {
         Self { endpoints, client, workload, material, shared_seed, stall_timeout, most_in_flight: None }
     }
 
-    /// Limits the requests in flight.
     #[must_use]
     pub fn with_at_most(self, most_in_flight: Option<u32>) -> Self {
         Self { most_in_flight, ..self }
@@ -161,8 +159,8 @@ impl Server {
         &self.material
     }
 
-    /// One real answer, then a burst whose latencies are discarded. A few tokens of each are enough, since they compile and touch what whole
-    /// answers do, where an earlier launch `showed` how long answers take, or they are as long as was asked.
+    /// One real answer, then a burst whose latencies are discarded. A few tokens of each are enough where an earlier launch `showed` how
+    /// long answers take, or answers are as long as was asked. They compile and touch what whole answers do.
     pub async fn warm(&self, seed: u64, patience: Seconds, showed: Option<Warmed>) -> Result<Warmed, NoAnswer> {
         let is_short = showed.is_some() || self.workload.ignore_eos;
         let whole = |count| {

@@ -14,9 +14,9 @@ use autotune_plan::printable::{printable, read_json};
 use autotune_records::units::Seconds;
 
 /// How long a worker may be out of reach: a pod that is moved pulls its image first.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a stop is repeated: a worker that cannot be reached stops its engine by itself after [`super::SILENCE`].
-const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two attempts to reach a worker.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// The limit for a request that the worker answers at once.
@@ -118,7 +118,7 @@ impl Worker {
 
     /// Gives it a task and waits for the answer.
     pub(super) async fn ask(&self, number: u64, task: &Task) -> TaskReply {
-        let patience = if *task == Task::Stop { self.patience.min(STOP_PATIENCE) } else { self.patience };
+        let patience = if *task == Task::Stop { self.patience.min(STOP_TIMEOUT) } else { self.patience };
         let path = format!("tasks/{number}");
         let begin = || self.request(Method::PUT, &path).json(task).timeout(AT_ONCE);
         let follow = || self.request(Method::GET, &path).timeout(WAIT + TRANSFER);

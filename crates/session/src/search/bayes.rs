@@ -5,12 +5,12 @@
 
 use super::curve::{self, Curve, Root, STEP};
 use super::margins::{Margins, Sample};
-use super::{Ask, Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
+use super::{Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::{self, Parameter, Point, Space, Value};
 use autotune_records::units::{Rate, Seconds};
 
-/// Spaces of at most so many points are looked at point by point, larger ones at this many quasi-random points and the neighbours of the best.
+/// Spaces of at most so many points are looked at point by point. In larger ones it is this many quasi-random points and the neighbours of the best.
 const LOOKED_AT: usize = 256;
 /// The neighbours of so many of the best points are looked at.
 const BEST: usize = 3;
@@ -31,23 +31,23 @@ const NEARLY_KEPT: f64 = 0.3;
 /// Rates this near to each other, in logarithms, are the same.
 const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
-const HOPELESS: f64 = 32.0;
+const LARGEST_FALL: f64 = 32.0;
 /// The search ends after so many launches in a row without a gain: the model is too optimistic then.
-const PATIENCE: usize = 2;
-/// So many without a twin, where the model knows less of points that were not launched. With two launches the median of 20 sessions of the quickstart
-/// (seeds 101 to 120, windows of 20 s) chose a point with 79 % of the highest limit, with four 95 %.
-const PATIENCE_WITHOUT_TWIN: usize = 4;
+const LAUNCHES_WITHOUT_GAIN: usize = 2;
+/// So many without a twin, where the model knows less of points that were not launched. Two launches reached 79 % of the highest limit, four 95 %
+/// (median of 20 sessions of the quickstart, seeds 101 to 120, windows of 20 s).
+const LAUNCHES_WITHOUT_TWIN: usize = 4;
 /// The twin is trusted until so many probes were compared with it.
 const SOME_PROBES: usize = 3;
 /// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
 pub const USUAL_LAUNCHES: usize = 3;
 /// So many are launched without a twin.
-pub const USUAL_WITHOUT_TWIN: usize = USUAL_LAUNCHES + PATIENCE_WITHOUT_TWIN - PATIENCE;
+pub const USUAL_WITHOUT_TWIN: usize = USUAL_LAUNCHES + LAUNCHES_WITHOUT_TWIN - LAUNCHES_WITHOUT_GAIN;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
 /// ... but no more of them than this.
-const MOST_IN_VAIN: usize = 3;
-/// No limit is known better than by so much in its logarithm: on an H200 a twin fitted to one configuration was off by 1 to 8 % at others.
+const MOST_FAILED_CANDIDATES: usize = 3;
+/// No limit is known better than by so much in its logarithm. On an H200 a twin fitted to one configuration was off by 1 to 8 % at others.
 const LEAST_ERROR: f64 = 0.02;
 
 #[derive(Clone)]
@@ -122,8 +122,7 @@ impl Bayes {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let of = |t: &Trial, h: &ProbedRate| Sample { point: t.point.clone(), rate: h.rate, seen: h.seen.clone() };
-        self.trials.iter().flat_map(|t| t.probed.iter().map(move |h| of(t, h))).collect()
+        self.trials.iter().flat_map(|t| t.probed.iter().map(move |h| (t.point.clone(), h.clone()))).collect()
     }
 
     /// Whether another probe of a point may tell more than those before it. Arrivals are the same in every probe, and so is their luck: a
@@ -165,13 +164,8 @@ impl Bayes {
                 continue;
             };
             let expected = margins.predict(&query.point, rate, engine);
-            let seen = |(margin, _): &(f64, f64)| PromiseMargin {
-                margin: Some(*margin),
-                error: LEAST_ERROR,
-                measured: Some(*margin),
-                broken: *margin > 0.0,
-            };
-            let seen = Observation::expected(expected.iter().map(seen).collect());
+            let seen = expected.iter().map(|(margin, _)| PromiseMargin::expected(*margin, LEAST_ERROR));
+            let seen = Observation::expected(seen.collect());
             imagined.trial_of(query).probed.push(ProbedRate { rate, seen });
         }
         imagined.stale = true;
@@ -187,12 +181,12 @@ impl Bayes {
         &mut self.trials[at]
     }
 
-    fn decide(&mut self, engine: &mut dyn Expectation) -> Ask {
+    fn decide(&mut self, engine: &mut dyn Expectation) -> Option<Query> {
         let samples = self.samples();
         if samples.is_empty() {
             let others = || self.untried().into_iter().next().filter(|_| self.launches() < self.most_launches);
             let first = if self.may_probe(&self.baseline) { Some(self.baseline.clone()) } else { others() };
-            return first.map_or(Ask::Done, |point| probe(point, self.first_rate));
+            return first.map(|point| Query::new(point, self.first_rate.rounded()));
         }
         let margins = match self.margins.take() {
             Some(margins) if !self.stale => margins,
@@ -210,13 +204,7 @@ impl Bayes {
 
     /// What the model makes of every point that was probed.
     fn estimate_points(&self, margins: &Margins, engine: &mut dyn Expectation) -> Vec<PointEstimate> {
-        let mut points: Vec<&Point> = Vec::new();
-        for trial in self.trials.iter().filter(|t| !t.probed.is_empty()) {
-            if !points.contains(&&trial.point) {
-                points.push(&trial.point);
-            }
-        }
-        let estimated = |point: &Point| {
+        let mut estimated = |point: &Point| {
             let from = Rate(self.rates_of(point).last().unwrap_or(self.first_rate.0));
             let curve = Curve::walk((from, curve::DOWN), self.first_rate, margins, point, engine);
             let root = curve.root().map(|root| self.below_cut(point, root));
@@ -224,11 +212,11 @@ impl Bayes {
             let seen = self.probed_at(point).any(near);
             PointEstimate { point: point.clone(), curve, root, seen }
         };
-        points.into_iter().map(estimated).collect()
+        self.trials.iter().filter(|t| !t.probed.is_empty()).map(|t| estimated(&t.point)).collect()
     }
 
-    /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least, as soon as
-    /// there are some. On CPU cores of a busy machine it decided 53 of 180 in twenty sessions, on H200 33 of 35 in thirteen.
+    /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least, as soon
+    /// as there are some. On CPU cores of a busy machine it decided 53 of 180 in twenty sessions, on H200 33 of 35 in thirteen.
     fn twin_tells(&self) -> bool {
         let decided = || self.trials.iter().flat_map(|t| &t.probed).filter_map(|h| h.seen.by_twin);
         let (all, by_twin) = (decided().count(), decided().filter(|by_twin| *by_twin).count());
@@ -261,26 +249,22 @@ impl Bayes {
     }
 
     /// Until the baseline's limit is known as closely as asked for.
-    fn look_at_baseline(&self, engine: &mut dyn Expectation) -> Ask {
-        let Some(estimate) = self.estimate_of(&self.baseline).filter(|_| self.may_probe(&self.baseline)) else {
-            return Ask::Done;
-        };
+    fn look_at_baseline(&self, engine: &mut dyn Expectation) -> Option<Query> {
+        let estimate = self.estimate_of(&self.baseline).filter(|_| self.may_probe(&self.baseline))?;
         let near = |root: Root| self.rates_of(&self.baseline).any(|r| (r / root.rate.0).ln().abs() < NEAR);
         let known = |root: Root| root.error <= ENOUGH * self.precision && near(root);
-        match estimate.root {
-            Some(root) if estimate.seen && known(root) => Ask::Done,
-            root => match self.step(&self.baseline, root, engine) {
-                Some(rate) if !self.driven(&self.baseline, rate) => probe(self.baseline.clone(), rate),
-                _ => Ask::Done,
-            },
+        if estimate.seen && estimate.root.is_some_and(known) {
+            return None;
         }
+        let rate = self.step(&self.baseline, estimate.root, engine)?;
+        (!self.driven(&self.baseline, rate)).then(|| Query::new(self.baseline.clone(), rate))
     }
 
     /// The next rate at a point whose root is looked for; `None` if no useful rate is left.
     fn step(&self, point: &Point, root: Option<Root>, engine: &mut dyn Expectation) -> Option<Rate> {
         let lowest = self.rates_of(point).fold(f64::INFINITY, f64::min);
         let highest = self.rates_of(point).fold(0.0, f64::max);
-        let floor = self.first_rate.0 / HOPELESS;
+        let floor = self.first_rate.0 / LARGEST_FALL;
         // Far below the limit the margin says more than the model, which has it squashed: a latency grows about as the rate does.
         let far = self.probed_at(point).filter(|h| h.rate.0 == highest).find_map(|h| h.seen.margin);
         let up = far.map_or(1.0, |margin| (-margin).exp()).clamp(STRIDE.0, STRIDE.2);
@@ -295,7 +279,7 @@ impl Bayes {
     }
 
     /// The probe that is worth most for its price, of those that were launched and those that were not.
-    fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
+    fn look_around(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Option<Query> {
         let Some(best) = self.incumbent() else { return self.look_for_any(margins, engine) };
         // A point that was launched before is not launched again: that is what certification does. The best one's own limit is known well
         // enough where another probe could only tell it better: that is what certification does too.
@@ -305,15 +289,15 @@ impl Bayes {
         let own = own.filter(|o| !self.driven(&o.point, o.rate));
         // What one probe makes of a limit is far from it without a twin: a point that may be better is probed again before others.
         if let Some(own) = own.as_ref().filter(|o| !self.twin_tells() && o.gain >= self.min_gain) {
-            return probe(own.point.clone(), own.rate);
+            return Some(Query::new(own.point.clone(), own.rate));
         }
         if let Some(point) = self.unseen(&best.point).filter(|_| self.launches() < self.most_launches) {
             let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
-            return probe(offer.point, offer.rate);
+            return Some(Query::new(offer.point, offer.rate));
         }
         let mut offers: Vec<Offer> = own.into_iter().collect();
-        if self.launches() < self.most_launches && self.launches_without_gain() < self.patience() {
+        if self.launches() < self.most_launches && self.launches_without_gain() < self.most_launches_without_gain() {
             for point in self.untried() {
                 if self.is_like_a_probed_one(&point, best.rate, engine) {
                     continue;
@@ -326,12 +310,10 @@ impl Bayes {
         self.promising = offers.len().min(self.most_launches);
         let worth = |o: &Offer| o.gain / o.seconds;
         let chosen = offers.into_iter().max_by(|a, b| worth(a).total_cmp(&worth(b)));
-        chosen.map_or(Ask::Done, |o| {
-            Ask::Probe(Query { acquisition: Some(worth(&o)), ..Query::new(o.point, o.rate.rounded()) })
-        })
+        chosen.map(|o| Query { acquisition: Some(worth(&o)), ..Query::new(o.point, o.rate) })
     }
 
-    /// Whether a point serves every request as another one whose limit is known, up to a rate above the incumbent's limit: then it has that limit.
+    /// Whether a point serves every request as another one with a known limit, up to a rate above the incumbent's limit. Then it has that limit.
     fn is_like_a_probed_one(&self, point: &Point, best: Rate, engine: &mut dyn Expectation) -> bool {
         let higher = curve::rate_at(self.first_rate, curve::step_below(self.first_rate, best) + 2);
         let known = |e: &&PointEstimate| e.seen && e.root.is_some() && !self.failed(&e.point);
@@ -346,17 +328,17 @@ impl Bayes {
     }
 
     /// Where nothing was seen to keep the promises: the point with the best chance to, at the lowest rate that was tried.
-    fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Ask {
+    fn look_for_any(&mut self, margins: &Margins, engine: &mut dyn Expectation) -> Option<Query> {
         if let Some(estimate) = self.running(engine).filter(|b| self.may_probe(&b.point))
             && let Some(rate) =
                 self.step(&estimate.point, estimate.root, engine).filter(|rate| !self.driven(&estimate.point, *rate))
         {
-            return probe(estimate.point.clone(), rate);
+            return Some(Query::new(estimate.point.clone(), rate));
         }
-        if self.launches() >= MOST_IN_VAIN.min(self.most_launches) {
-            return Ask::Done;
+        if self.launches() >= MOST_FAILED_CANDIDATES.min(self.most_launches) {
+            return None;
         }
-        let lowest = self.samples().iter().map(|s| s.rate.0).fold(f64::INFINITY, f64::min);
+        let lowest = self.samples().iter().map(|(_, h)| h.rate.0).fold(f64::INFINITY, f64::min);
         let chances = self.untried().into_iter().map(|point| {
             let holds = margins.holds(&point, Rate(lowest), engine);
             (point, holds)
@@ -364,7 +346,7 @@ impl Bayes {
         let chances: Vec<(Point, f64)> = chances.filter(|(_, chance)| *chance >= LEAST_CHANCE).collect();
         self.promising = chances.len().min(self.most_launches);
         let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        best.map_or(Ask::Done, |(point, _)| probe(point, Rate(lowest).rounded()))
+        best.map(|(point, _)| Query::new(point, Rate(lowest).rounded()))
     }
 
     /// A point with a value that no launch had and only a launch tells of; where it can be, the best one with that value.
@@ -384,23 +366,22 @@ impl Bayes {
         })
     }
 
-    /// After so many launches in a row that gained nothing the search ends; those that showed a value for the first time are not among them.
-    fn patience(&self) -> usize {
+    /// The search ends after so many launches in a row without a gain. Those that showed a value for the first time are not among them.
+    fn most_launches_without_gain(&self) -> usize {
         let shown = self.space.parameters.iter().filter(|p| self.unmodelled.contains(&p.name));
-        let known = if self.twin_tells() { PATIENCE } else { PATIENCE_WITHOUT_TWIN };
+        let known = if self.twin_tells() { LAUNCHES_WITHOUT_GAIN } else { LAUNCHES_WITHOUT_TWIN };
         known + shown.map(|p| p.values.len() - 1).sum::<usize>()
     }
 
     /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
     fn launches_without_gain(&self) -> usize {
         let limit = |t: &Trial| self.estimate_of(&t.point).filter(|e| e.seen).map_or(0.0, rate);
-        let (mut highest, mut launches_without_gain) = (0.0, 0);
+        let (mut highest, mut without_gain) = (0.0, 0);
         for trial in &self.trials {
-            launches_without_gain =
-                if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { launches_without_gain + 1 };
+            without_gain = if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { without_gain + 1 };
             highest = limit(trial).max(highest);
         }
-        launches_without_gain
+        without_gain
     }
 
     /// How many points besides the baseline were launched.
@@ -439,11 +420,8 @@ fn rate(estimate: &PointEstimate) -> f64 {
 /// expected.
 fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<Rate> {
     let rates = std::iter::successors(Some(below.0 / STEP), |rate| Some(rate / STEP));
-    rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate).find(|rate| engine.keeps(point, *rate) == Some(true))
-}
-
-fn probe(point: Point, rate: Rate) -> Ask {
-    Ask::Probe(Query::new(point, rate.rounded()))
+    let mut useful = rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate);
+    useful.find(|rate| engine.keeps_those(point, *rate, &|_| true) == Some(true))
 }
 
 /// The point with one parameter at the value before or behind its own.
@@ -492,13 +470,13 @@ impl Strategy for Bayes {
         self.stale = true;
     }
 
-    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query> {
         let engine = &mut Trusted { tells: self.twin_tells(), engine };
         if !in_flight.is_empty() {
             return self.imagining(in_flight, engine).decide(engine);
         }
         let next = self.decide(engine);
-        if next == Ask::Done && self.held.is_some() {
+        if next.is_none() && self.held.is_some() {
             self.promising = 0;
         }
         next
@@ -550,9 +528,9 @@ impl Strategy for Bayes {
         let until_patience_ends = if self.margins.is_none() {
             USUAL_LAUNCHES
         } else {
-            (self.patience() + 1).saturating_sub(self.launches_without_gain())
+            (self.most_launches_without_gain() + 1).saturating_sub(self.launches_without_gain())
         };
-        let usual = USUAL_LAUNCHES + self.patience() - PATIENCE;
+        let usual = USUAL_LAUNCHES + self.most_launches_without_gain() - LAUNCHES_WITHOUT_GAIN;
         self.promising.min(until_patience_ends.min(usual))
     }
 }

@@ -14,7 +14,7 @@ pub const DOWN: i32 = 72;
 const SURE: f64 = 0.985;
 const LOST: f64 = 0.015;
 
-/// What is thought of the limit of a point, as knots of log rate and of the probability that the promises hold there.
+/// The belief about a point's limit: knots of log rate and the probability that every promise holds there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Ascending log rates; probabilities never rise.
@@ -24,6 +24,7 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Root {
     pub rate: Rate,
+    /// The standard error of its logarithm.
     pub error: f64,
 }
 
@@ -39,8 +40,8 @@ pub fn step_below(ladder: Rate, rate: Rate) -> i32 {
 
 impl Curve {
     /// Upwards from `from`, which is enough to tell what a point may gain on an incumbent, and at most so many steps down: [`DOWN`] of them lead to
-    /// the lowest rate that is any use. Knots lie on a ladder that is the same for all points, so that what a twin was asked for one point it may
-    /// be asked for another.
+    /// the lowest rate that is any use. Knots lie on one ladder for all points, so that a twin is asked at the same rates for
+    /// each of them.
     pub fn walk(
         (from, down): (Rate, i32),
         ladder: Rate,
@@ -84,7 +85,7 @@ impl Curve {
         }
     }
 
-    /// The log rate at which the probability falls below `p`; `None` if it never is that high.
+    /// The log rate at which the probability falls below `p`; `None` if it never is that high, and the last knot's rate if it never falls that low.
     fn falls_to(&self, p: f64) -> Option<f64> {
         let after = self.knots.iter().position(|(_, holds)| *holds < p).unwrap_or(self.knots.len());
         let (a, at_a) = *self.knots.get(after.checked_sub(1)?)?;
@@ -95,8 +96,9 @@ impl Curve {
     /// The limit; `None` if even the lowest rate more probably breaks a promise than not.
     pub fn root(&self) -> Option<Root> {
         let middle = self.falls_to(0.5)?;
+        // One standard deviation on each side, if the limit is lognormal.
         let low = self.falls_to(0.84).unwrap_or(self.knots[0].0);
-        let high = self.falls_to(0.16).unwrap_or(middle);
+        let high = self.falls_to(0.16)?;
         Some(Root { rate: Rate(middle.exp()), error: 0.5 * (high - low) })
     }
 
@@ -138,10 +140,5 @@ mod tests {
         assert!((curve().gain(Rate(10.0)) - 0.05 * 0.3989).abs() < 0.002, "{}", curve().gain(Rate(10.0)));
         assert!(curve().gain(Rate(13.0)) < 1e-4);
         assert!((curve().gain(Rate(8.0)) - 0.25).abs() < 0.01);
-    }
-
-    #[test]
-    fn a_point_that_holds_nowhere_has_no_root() {
-        assert_eq!(Curve { knots: vec![(0.0, 0.3), (1.0, 0.1)] }.root(), None);
     }
 }

@@ -19,17 +19,11 @@ impl Infeasible {
         match consequence {
             Consequence::MemoryBound => self.out_of_memory.push(point.clone()),
             Consequence::NeedsMoreMemory => self.needs_memory.push(point.clone()),
-            Consequence::ValueRefused { flag: Some(flag) } => match point.get(flag) {
-                Some(value) => self.refused.push((flag.clone(), value.clone())),
-                None => self.points.push(point.clone()),
-            },
-            // A failure that was retried and came back is no evidence on other points, but this one is not worth a third start.
-            Consequence::ValueRefused { flag: None }
-            | Consequence::PointOnly
-            | Consequence::Retry
-            | Consequence::Abort => {
-                self.points.push(point.clone());
+            Consequence::ValueRefused { flag: Some(flag) } if let Some(value) = point.get(flag) => {
+                self.refused.push((flag.clone(), value.clone()));
             }
+            // A failure that was retried and came back is no evidence on other points, but this one is not worth a third start.
+            _ => self.points.push(point.clone()),
         }
     }
 
@@ -79,14 +73,5 @@ mod tests {
         known.learn(&point(0.8, 256), &Consequence::NeedsMoreMemory);
         assert!(known.rules_out(&point(0.7, 256)) && known.rules_out(&point(0.8, 512)));
         assert!(!known.rules_out(&point(0.85, 256)) && !known.rules_out(&point(0.8, 128)));
-    }
-
-    #[test]
-    fn a_refused_value_is_removed_everywhere_and_a_refused_point_alone() {
-        let mut known = Infeasible::default();
-        known.learn(&point(0.9, 0), &Consequence::ValueRefused { flag: Some("max-num-seqs".into()) });
-        known.learn(&point(0.9, 64), &Consequence::PointOnly);
-        assert!(known.rules_out(&point(0.8, 0)) && known.rules_out(&point(0.9, 64)));
-        assert!(!known.rules_out(&point(0.8, 64)));
     }
 }

@@ -1,6 +1,6 @@
 //! A Gaussian process over points and rates, with the error of each observation given (Rasmussen and Williams 2006, chapters 2 and 5).
 //!
-//! The kernel is a constant, for what all observations have in common, and a Matérn 5/2 with a length of its own in every dimension.
+//! The kernel is a constant and a Matérn 5/2 with a length of its own in every dimension. The constant is what all observations have in common.
 //! Hyper-parameters are those of the largest posterior density, looked for from several starts.
 
 use autotune_numerics::linear::{Cholesky, Matrix, dot};
@@ -12,26 +12,11 @@ const JITTER: f64 = 1e-8;
 const MOST_JITTER: f64 = 1e-2;
 const MOVES: u64 = 90;
 
-/// How a coordinate tells two values apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    Number,
-    Choice,
-}
-
 /// What is thought of a quantity before anything was seen: its logarithm is normal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogNormalPrior {
     pub median: f64,
     pub spread: f64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prior {
-    /// The standard deviation of what all values have in common, that of what they differ by, and over which distance they change, by coordinate.
-    pub priors: Vec<LogNormalPrior>,
-    /// By coordinate.
-    pub scales: Vec<Scale>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,12 +39,12 @@ pub struct GaussianProcess {
 struct Kernel {
     common: f64,
     amplitude: f64,
-    lengths: Vec<(Scale, f64)>,
+    lengths: Vec<(bool, f64)>,
 }
 
 impl Kernel {
-    fn of(prior: &Prior, logs: &[f64]) -> Self {
-        let lengths = prior.scales.iter().zip(&logs[2..]).map(|(scale, log)| (*scale, log.exp())).collect();
+    fn of(choices: &[bool], logs: &[f64]) -> Self {
+        let lengths = choices.iter().zip(&logs[2..]).map(|(choice, log)| (*choice, log.exp())).collect();
         Self { common: logs[0].exp().powi(2), amplitude: logs[1].exp().powi(2), lengths }
     }
 
@@ -68,11 +53,8 @@ impl Kernel {
             .lengths
             .iter()
             .zip(a.iter().zip(b))
-            .map(|((scale, length), (a, b))| {
-                let distance = match scale {
-                    Scale::Number => a - b,
-                    Scale::Choice => f64::from(a != b),
-                };
+            .map(|((choice, length), (a, b))| {
+                let distance = if *choice { f64::from(a != b) } else { a - b };
                 (distance / length).powi(2)
             })
             .sum();
@@ -105,13 +87,13 @@ fn factored(mut matrix: Matrix) -> Option<Cholesky> {
 }
 
 impl GaussianProcess {
-    pub fn fit(prior: &Prior, data: Vec<Datum>) -> Self {
-        let priors = &prior.priors;
+    /// The priors: the standard deviation of what all values have in common, that of what they differ by, and the length scale of each coordinate. The values of a choice are equal or not, and never near.
+    pub fn fit(priors: &[LogNormalPrior], choices: &[bool], data: Vec<Datum>) -> Self {
         let medians: Vec<f64> = priors.iter().map(|b| b.median.ln()).collect();
         let values: Vec<f64> = data.iter().map(|d| d.value).collect();
         // The negative logarithm of the posterior density.
         let cost = |logs: &[f64]| {
-            let Some(factor) = factored(Kernel::of(prior, logs).matrix(&data)) else { return f64::INFINITY };
+            let Some(factor) = factored(Kernel::of(choices, logs).matrix(&data)) else { return f64::INFINITY };
             let prior: f64 = priors.iter().zip(logs).map(|(b, log)| ((log - b.median.ln()) / b.spread).powi(2)).sum();
             0.5 * dot(&values, &factor.solve(&values)) + factor.half_log_determinant() + 0.5 * prior
         };
@@ -130,7 +112,7 @@ impl GaussianProcess {
                 .min_by(|a, b| a.1.total_cmp(&b.1))
                 .map_or(medians, |(logs, _)| logs)
         };
-        Self::new(Kernel::of(prior, &best), data)
+        Self::new(Kernel::of(choices, &best), data)
     }
 
     /// The same process with other data: finding hyper-parameters is what takes time.
@@ -159,9 +141,9 @@ mod tests {
     use super::*;
     use autotune_numerics::repeatable::uniform;
 
-    fn prior() -> Prior {
+    fn fit(data: Vec<Datum>) -> GaussianProcess {
         let priors = [0.1, 0.3, 0.5, 0.5].map(|median| LogNormalPrior { median, spread: 0.7 });
-        Prior { priors: priors.to_vec(), scales: vec![Scale::Number; 2] }
+        GaussianProcess::fit(&priors, &[false; 2], data)
     }
 
     fn surface(x: f64) -> f64 {
@@ -182,7 +164,7 @@ mod tests {
 
     #[test]
     fn it_finds_a_function_and_says_how_sure_it_is() {
-        let process = GaussianProcess::fit(&prior(), data(30, 0.02));
+        let process = fit(data(30, 0.02));
         let far = process.predict(&[5.0, 0.5]).1;
         for x in [0.1, 0.4, 0.8] {
             let (mean, variance) = process.predict(&[x, 0.3]);
@@ -193,7 +175,7 @@ mod tests {
 
     #[test]
     fn it_learns_that_a_dimension_does_not_matter() {
-        let process = GaussianProcess::fit(&prior(), data(40, 0.02));
+        let process = fit(data(40, 0.02));
         let [(_, matters), (_, dead)] = process.kernel.lengths[..] else { panic!() };
         assert!(dead > 1.5 * matters, "{dead} and {matters}");
     }
@@ -202,7 +184,7 @@ mod tests {
     fn an_observation_counts_as_much_as_its_error_allows() {
         let one = |variance| {
             let datum = Datum { at: vec![0.5, 0.5], value: 1.0, variance };
-            GaussianProcess::new(Kernel::of(&prior(), &[-1.0, -1.0, -0.5, -0.5]), vec![datum]).predict(&[0.5, 0.5])
+            GaussianProcess::new(Kernel::of(&[false; 2], &[-1.0, -1.0, -0.5, -0.5]), vec![datum]).predict(&[0.5, 0.5])
         };
         let (sure, doubtful) = (one(1e-4), one(1.0));
         assert!(sure.0 > 0.99 && doubtful.0 < 0.3 && doubtful.1 > sure.1);
@@ -210,7 +192,7 @@ mod tests {
 
     #[test]
     fn choices_are_equal_or_not_and_never_near() {
-        let kernel = Kernel { common: 0.0, amplitude: 1.0, lengths: vec![(Scale::Choice, 1.0)] };
+        let kernel = Kernel { common: 0.0, amplitude: 1.0, lengths: vec![(true, 1.0)] };
         assert_eq!(kernel.covariance(&[0.0], &[1.0]), kernel.covariance(&[0.0], &[2.0]));
         assert!(kernel.covariance(&[2.0], &[2.0]) > kernel.covariance(&[0.0], &[1.0]));
     }

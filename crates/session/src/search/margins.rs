@@ -5,8 +5,9 @@
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-use super::gaussian_process::{Datum, GaussianProcess, LogNormalPrior, Prior, Scale};
-use super::{Expectation, Observation};
+use super::gaussian_process::{Datum, GaussianProcess, LogNormalPrior};
+use super::{Expectation, ProbedRate};
+use autotune_numerics::bent;
 use autotune_plan::space::{self, Point, Space};
 use autotune_records::units::Rate;
 
@@ -24,14 +25,10 @@ const RISE: f64 = 2.0;
 /// The standard deviation of the log latency that a stress replay predicts. Near a collapse, 3 % of the rate change it as much.
 const OF_A_COLLAPSE: f64 = 0.2;
 /// No stress replay is made if the promises hold with less than this probability.
-const HOPELESS: f64 = 0.01;
+const LEAST_PROBABILITY: f64 = 0.01;
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    pub point: Point,
-    pub rate: Rate,
-    pub seen: Observation,
-}
+/// What was seen at a rate of a point.
+pub type Sample = (Point, ProbedRate);
 
 #[derive(Clone, Debug)]
 pub struct Margins {
@@ -45,11 +42,11 @@ pub struct Margins {
 impl Margins {
     /// From what was seen so far. `reference` is the lowest rate at which margins are thought to cross zero.
     pub fn learn(space: &Space, reference: Rate, samples: &[Sample], engine: &mut dyn Expectation) -> Self {
-        let promises = samples.iter().map(|s| s.seen.limits.len()).max().unwrap_or(0);
+        let promises = samples.iter().map(|(_, h)| h.seen.limits.len()).max().unwrap_or(0);
         let reference = Rate(crossing(samples).map_or(0.0, |rate| rate.0).max(reference.0));
         let model = Self { space: space.clone(), reference, processes: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
-            samples.iter().map(|s| model.means(promises, &s.point, s.rate, engine)).collect();
+            samples.iter().map(|(point, h)| model.means(promises, point, h.rate, engine)).collect();
         let one = |l: usize| {
             let means: Vec<(f64, bool)> = means.iter().map(|mean| mean[l]).collect();
             model.one(l, samples, &means)
@@ -60,9 +57,9 @@ impl Margins {
     fn one(&self, l: usize, samples: &[Sample], means: &[(f64, bool)]) -> GaussianProcess {
         let with_twin = means.iter().all(|(_, told)| *told);
         let (mut data, mut bounds) = (Vec::new(), Vec::new());
-        for (sample, (mean, _)) in samples.iter().zip(means) {
+        for ((point, sample), (mean, _)) in samples.iter().zip(means) {
             let Some(seen) = sample.seen.limits.get(l) else { continue };
-            let at = self.at(&sample.point, sample.rate);
+            let at = self.at(point, sample.rate);
             // If a queue grows, a broken promise tells a lower bound alone; if none is broken yet, each does.
             let first = sample.seen.limits.iter().all(|l| !l.broken);
             let saturated = sample.seen.saturated && (seen.broken || first);
@@ -77,25 +74,23 @@ impl Margins {
                 None => {}
             }
         }
-        let process = GaussianProcess::fit(&self.prior(with_twin), data.clone());
+        let choices: Vec<bool> = self.space.parameters.iter().map(space::is_choice).chain([false]).collect();
+        let process = GaussianProcess::fit(&self.priors(with_twin), &choices, data.clone());
         // A bound is the value that is expected of it, given what else is known (Hutter, Hoos and Leyton-Brown 2011, on censored runs).
-        let imputed: Vec<Datum> = bounds.into_iter().filter_map(|(at, bound)| beyond(&process, at, bound)).collect();
-        data.extend(imputed);
+        data.extend(bounds.into_iter().filter_map(|(at, bound)| beyond(&process, at, bound)));
         process.with(data)
     }
 
     /// What is thought of residuals before anything was seen. A twin fitted to one configuration was off by 1 to 8 % at others on an H200.
-    fn prior(&self, with_twin: bool) -> Prior {
+    fn priors(&self, with_twin: bool) -> Vec<LogNormalPrior> {
         let belief = |median, spread| LogNormalPrior { median, spread };
         let (common, amplitude, of_rate) = if with_twin {
             (belief(0.05, 0.6), belief(0.035, 0.5), belief(0.5, 0.5))
         } else {
             (belief(0.4, 0.6), belief(0.3, 0.6), belief(0.6, 0.5))
         };
-        let scale = |p| if space::is_choice(p) { Scale::Choice } else { Scale::Number };
-        let scales: Vec<Scale> = self.space.parameters.iter().map(scale).chain([Scale::Number]).collect();
         let lengths = vec![belief(0.6, 0.6); self.space.parameters.len()];
-        Prior { priors: [vec![common, amplitude], lengths, vec![of_rate]].concat(), scales }
+        [vec![common, amplitude], lengths, vec![of_rate]].concat()
     }
 
     fn at(&self, point: &Point, rate: Rate) -> Vec<f64> {
@@ -126,17 +121,18 @@ impl Margins {
         let Ok(normal) = Normal::new(0.0, 1.0) else { return 0.0 };
         let holds: f64 =
             self.predict(point, rate, engine).into_iter().map(|(mean, sd)| normal.cdf(-mean / sd)).product();
-        if holds < HOPELESS {
+        if holds < LEAST_PROBABILITY {
             return holds;
         }
         holds * engine.collapse(point, rate).map_or(1.0, |beyond| normal.cdf(-beyond / OF_A_COLLAPSE))
     }
 }
 
-/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat: with
+/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat. With
 /// 4 req/s the model put the limit of two H200 at 62 req/s, where it is about 30.
 fn crossing(samples: &[Sample]) -> Option<Rate> {
-    let measured = samples.iter().filter(|s| !s.seen.saturated).filter_map(|s| Some((s.rate, s.seen.margin?)));
+    let measured =
+        samples.iter().filter(|(_, h)| !h.seen.saturated).filter_map(|(_, h)| Some((h.rate, h.seen.margin?)));
     let (rate, margin) = measured.min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
     Some(Rate(rate.0 * (-margin / RISE).exp()))
 }
@@ -155,15 +151,9 @@ fn beyond(process: &GaussianProcess, at: Vec<f64>, bound: f64) -> Option<Datum> 
     Some(Datum { at, value: mean + sd * hazard, variance: left })
 }
 
-/// A margin as it is near zero, and bent to an end where it is far: one that is far past the limit must not bend the model near it.
+/// A margin as it is near zero, and bent to an end where it is far. One that is far past the limit must not bend the model near it.
 fn squash(margin: f64) -> f64 {
     bent(margin, KNEE, REST)
-}
-
-/// A number as it is up to the size of `knee`, and beyond that bent to an end `rest` further.
-pub(super) fn bent(number: f64, knee: f64, rest: f64) -> f64 {
-    let past = number.abs() - knee;
-    if past <= 0.0 { number } else { number.signum() * (knee + rest * (past / rest).tanh()) }
 }
 
 fn steepness(margin: f64) -> f64 {
@@ -173,14 +163,14 @@ fn steepness(margin: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PromiseMargin;
     use super::super::curve::{Curve, DOWN};
     use super::super::tests::known::{Known, observation, point, space};
+    use super::super::{Observation, PromiseMargin};
     use super::*;
     use autotune_plan::space::{Parameter, Value};
 
     fn sample(seqs: i64, rate: f64, margin: f64, error: f64) -> Sample {
-        Sample { point: point(seqs), rate: Rate(rate), seen: observation(Some(margin), error) }
+        (point(seqs), ProbedRate { rate: Rate(rate), seen: observation(Some(margin), error) })
     }
 
     #[test]
@@ -206,7 +196,7 @@ mod tests {
         assert!(near.1 < 0.15 && far.1 > 2.0 * near.1, "{near:?} {far:?}");
     }
 
-    /// A session on two H200 (`results/h200-8b-tp`) by its probes of one GPU and the first of two, which keep 25.6 req/s when that is proved.
+    /// A session on two H200 (`results/h200-8b-tp`) by its probes of one GPU and the first of two. Its proof keeps 25.6 req/s on two.
     #[test]
     fn without_a_twin_the_limit_of_two_gpus_is_looked_for_near_what_was_seen() {
         let parameter = |name: &str, values: [i64; 2]| Parameter {
@@ -226,7 +216,7 @@ mod tests {
                 PromiseMargin { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
             };
             let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
-            Sample { point: point(t, g), rate: Rate(rate), seen }
+            (point(t, g), ProbedRate { rate: Rate(rate), seen })
         };
         let samples = [
             sample(8192, 1, 4.0, Some((-1.516, 0.777)), Some((-1.003, 0.34))),
@@ -251,18 +241,16 @@ mod tests {
     #[test]
     fn a_probe_that_was_cut_raises_what_is_expected_and_is_no_value() {
         let mut twin = Known::twin(|point, rate| (rate / point).ln());
-        let seen = |margin| {
-            vec![sample(8, 8.0, 0.0, 0.02), Sample { seen: observation(margin, 0.02), ..sample(8, 7.0, 0.0, 0.0) }]
-        };
+        let cut = |rate| (point(8), ProbedRate { rate: Rate(rate), seen: observation(None, 0.02) });
+        let seen = [sample(8, 8.0, 0.0, 0.02), cut(7.0)];
         let mean = |samples: &[Sample], twin: &mut Known| {
             Margins::learn(&space(), Rate(8.0), samples, twin).predict(&point(8), Rate(7.5), twin)[0].0
         };
-        let without = mean(&seen(None)[..1], &mut twin);
-        let cut = mean(&seen(None), &mut twin);
-        assert!(cut > without + 0.003, "{cut} after {without}");
+        let without = mean(&seen[..1], &mut twin);
+        let with = mean(&seen, &mut twin);
+        assert!(with > without + 0.003, "{with} after {without}");
         // The same bound where the limit is surely broken anyway says nothing.
-        let far =
-            vec![sample(8, 8.0, 0.0, 0.02), Sample { seen: observation(None, 0.02), ..sample(8, 14.0, 0.0, 0.0) }];
+        let far = [sample(8, 8.0, 0.0, 0.02), cut(14.0)];
         assert!((mean(&far, &mut twin) - without).abs() < 0.005);
     }
 

@@ -7,14 +7,12 @@ mod bayes;
 mod curve;
 mod feasible;
 mod gaussian_process;
-mod level;
 mod margins;
 mod memory;
 mod point_by_point;
 mod rate;
 #[cfg(test)]
 mod tests;
-mod versus;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,11 +25,9 @@ use autotune_records::units::{Rate, Seconds};
 pub use bayes::{Bayes, USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
 pub use curve::STEP;
 pub use feasible::Infeasible;
-pub use level::{CONFIDENCE, Found, LevelSearch, LevelWindow, LimitSeen, NextLevel, Range, Root};
 pub use memory::HighestThatStarts;
 pub use point_by_point::PointByPoint;
 pub use rate::RateSearch;
-pub use versus::{Estimate, of_limits, of_pairs};
 
 /// A point and the highest rate that it is thought to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,13 +48,6 @@ impl Query {
     pub fn new(point: Point, rate: Rate) -> Self {
         Self { point, rate, acquisition: None }
     }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
-    Probe(Query),
-    /// Nothing more is worth its cost.
-    Done,
 }
 
 /// A measured rate with its latest verdict; a new fit may change that.
@@ -102,6 +91,12 @@ pub struct PromiseMargin {
     pub broken: bool,
 }
 
+impl PromiseMargin {
+    fn expected(margin: f64, error: f64) -> Self {
+        Self { margin: Some(margin), error, measured: Some(margin), broken: margin > 0.0 }
+    }
+}
+
 impl Observation {
     /// Of a probe that shows this of each promise, without a queue that grows.
     fn expected(limits: Vec<PromiseMargin>) -> Self {
@@ -138,12 +133,7 @@ pub trait Expectation {
         None
     }
 
-    /// Whether every promise is expected to hold at that rate, and the rate can be certified.
-    fn keeps(&mut self, point: &Point, rate: Rate) -> Option<bool> {
-        self.keeps_those(point, rate, &|_| true)
-    }
-
-    /// As [`Self::keeps`], for the promises whose place counts.
+    /// Whether every promise whose place counts is expected to hold at that rate, and the rate can be certified.
     fn keeps_those(&mut self, point: &Point, rate: Rate, counts: &dyn Fn(usize) -> bool) -> Option<bool> {
         let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
         let margins = margins.filter(|margins| !margins.is_empty())?;
@@ -170,9 +160,9 @@ pub trait Strategy: Send {
     /// Opens the space. Parameters in `held` keep that value from here on.
     fn open(&mut self, held: &Point);
 
-    /// The next question to an engine, while other engines are asked what is in flight. Asking twice without a reply in between gives the same
-    /// question. A strategy that knows no other engines has no question while one is in flight.
-    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask;
+    /// The next question to an engine, while other engines are asked what is in flight; `None` if nothing more is worth its cost. Asking twice
+    /// without a reply in between gives the same question. A strategy that knows no other engines has no question while one is in flight.
+    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query>;
 
     fn tell(&mut self, query: &Query, tell: &Tell);
 

@@ -1,7 +1,7 @@
 //! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
 
 use super::rate::RateSearch;
-use super::{Ask, Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
+use super::{Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::{self, Point, Space};
 use autotune_records::units::Rate;
@@ -54,7 +54,7 @@ impl PointByPoint {
         Self::new(plan, baseline, first_rate, Some(plan.search.min_gain), orders)
     }
 
-    /// `orders` makes the order of the points; each has a whole search of its rate, from the best rate so far, where they do not race.
+    /// `orders` makes the order of the points. Where they do not race, each has a whole search of its rate, from the best rate so far.
     pub fn new<O: Iterator<Item = Point> + Send + 'static>(
         plan: &Plan,
         baseline: &Point,
@@ -113,21 +113,21 @@ impl Strategy for PointByPoint {
         self.order = Some((self.orders)(held));
     }
 
-    fn ask(&mut self, _engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+    fn ask(&mut self, _engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query> {
         // What it asks next hangs on the answer.
         if !in_flight.is_empty() {
-            return Ask::Done;
+            return None;
         }
         loop {
             if let Some(current) = &self.current
                 && let Some(rate) = current.next()
             {
-                return Ask::Probe(Query::new(current.point.clone(), rate));
+                return Some(Query::new(current.point.clone(), rate));
             }
             self.settle();
             let is_open =
                 |point: &Point| self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point);
-            let Some(point) = self.order.as_mut().and_then(|order| order.find(is_open)) else { return Ask::Done };
+            let point = self.order.as_mut()?.find(is_open)?;
             self.begin(point);
         }
     }

@@ -4,8 +4,8 @@ use super::Observation;
 use autotune_records::units::Rate;
 
 /// A rate this many times below the first one tried is as good as none.
-const HOPELESS: f64 = 64.0;
-/// The root of the margin is looked for in this inner part of the bracket, so that every probe closes it by a fifth at least.
+const LARGEST_FALL: f64 = 64.0;
+/// The root of the margin is sought in this inner part of the bracket. So every probe closes the bracket by a fifth at least.
 const INNER: (f64, f64) = (0.2, 0.8);
 
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl RateSearch {
     pub fn next(&self) -> Option<Rate> {
         match (self.kept, self.broken) {
             (None, None) => Some(Rate(self.first)),
-            (None, Some((broken, _))) if broken <= self.first / HOPELESS => None,
+            (None, Some((broken, _))) if broken <= self.first / LARGEST_FALL => None,
             // A margin that was measured tells roughly how far down: latency grows at least in proportion to the rate.
             (None, Some((broken, margin))) => {
                 let down = margin.map_or(0.5, |m| (-m).exp().clamp(0.5, 0.85));

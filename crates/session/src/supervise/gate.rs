@@ -8,7 +8,7 @@ use tracing::debug;
 use super::gpu::{GpuMemory, Gpus};
 
 /// A driver returns memory some seconds after the process is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// What the driver itself may hold more than before, in MiB.
 const TOLERANCE: u64 = 512;
 
@@ -41,7 +41,7 @@ pub(crate) async fn gpu_clean(gpus: &Gpus, before: Option<GpuMemory>) -> Result<
         match gpus.memory().await {
             Some(now) if now.0 > before.0 + TOLERANCE => {
                 debug!(now = now.0, before = before.0, ?waited, "GPU memory (MiB) is not back yet");
-                if waited >= PATIENCE {
+                if waited >= TIMEOUT {
                     return Err(Unclean::GpuMemory { now: now.0, before: before.0 });
                 }
             }

@@ -27,7 +27,7 @@ pub struct GpuMemory(pub u64);
 /// Where the tool is: on the `PATH`, and where the device plugin of Google's nodes mounts it, which a pod's own `PATH` may leave out.
 const TOOLS: [&str; 2] = ["nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
 /// A driver that has not answered within this time hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn query(field: &str, of: Option<&str>) -> Option<String> {
     let chosen = of.map(|of| format!("--id={of}"));
@@ -38,7 +38,7 @@ async fn query(field: &str, of: Option<&str>) -> Option<String> {
             .args(&chosen)
             .kill_on_drop(true)
             .output();
-        match tokio::time::timeout(PATIENCE, output).await.ok()? {
+        match tokio::time::timeout(TIMEOUT, output).await.ok()? {
             Ok(output) => return output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()),
             // It is not at this path, or may not be run.
             Err(_) => continue,

@@ -273,7 +273,7 @@ fn exit_of(status: WaitStatus) -> Option<Exit> {
 
 /// Asks every process below us to end, each once: a second SIGTERM ends some without their tidying up.
 fn ask(told: &mut BTreeSet<i32>) {
-    // The keeper may start the engine between a list and its own signal, and then does not pass that on: the second list has the engine.
+    // The keeper may start the engine between a list and its own signal, and then does not pass that on. The second list has the engine.
     for _ in 0..2 {
         for pid in descendants(std::process::id() as i32).into_iter().filter(|pid| told.insert(*pid)) {
             // It may have ended since it was listed. A stopped process takes its SIGTERM only once it is continued.

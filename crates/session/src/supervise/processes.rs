@@ -95,8 +95,8 @@ fn members(group: &Group) -> Vec<i32> {
         .collect()
 }
 
-/// The most memory, in bytes, that each living process of a recorded group held at once, summed: what a limit of a container must leave room
-/// for. Pages that processes share count more than once. `None` if nothing is known.
+/// The most memory, in bytes, that each living process of a recorded group held at once, summed. A container's limit must leave room for
+/// it. Pages that processes share count more than once. `None` if nothing is known.
 pub fn peak_memory(group: &Group) -> Option<u64> {
     let peaks = members(group).into_iter().filter_map(|pid| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -18,8 +18,8 @@ use autotune_records::units::Rate;
 use autotune_twin::StepCosts;
 
 /// The factor of a stress replay: the ceiling is the highest rate whose replay passes at so many times the rate. Twins fitted to other probes of an
-/// engine differ by about 5 %, and bursts rarer than those of a replay occur too. With 1.05, and each stream counted apart, 3 of 20 certified rates on three engines of
-/// `benches/search` whose KV cache fills lay more than 3 % above their limit, two of them by 6 %.
+/// engine differ by about 5 %, and bursts rarer than those of a replay occur too. With 1.05, and each stream counted apart, 3 of 20 certified rates
+/// lay more than 3 % above their limit, two of them by 6 %. The engines were three of `benches/search` whose KV cache fills.
 const STRESS_FACTOR: f64 = 1.08;
 /// More requests at once are never sent to see what a large batch does.
 const MOST_AT_ONCE: u32 = 1024;
@@ -29,14 +29,15 @@ const LOWER: f64 = 0.95;
 const FOUND: f64 = 1.03;
 /// Requests of the opening burst: a fit wants 100 answers, and most limits are reached with smaller batches.
 const AT_ONCE: u32 = 128;
-/// The first rate, as a share of the limit that a twin of the burst expects: beyond the limit a probe says less about it than below.
+/// The first rate, as a share of the limit that a twin of the burst expects. Beyond the limit a probe says less about it than below.
 const OF_LIMIT: f64 = 0.95;
 
 impl<R: Rig> Context<'_, R> {
-    /// The first rate at the defaults, whose engine runs and answered the warm-up's burst at that rate: what the plan says, or what the twin of
-    /// a larger burst expects.
+    /// The first rate at the defaults: what the plan says, or what the twin of a larger burst expects. Their engine runs, and answered the warm-up's
+    /// burst at that rate.
     pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
-        let guess = self.first_rate(Some(warm_up));
+        // A short burst neither fills an engine nor leaves it as idle as open traffic does.
+        let guess = self.plan.search.first_rate.unwrap_or(warm_up);
         let affords = self.affords(self.prices().probe, Proofs::OfDefaults);
         if self.plan.search.first_rate.is_some() || !self.sends_bursts() || !affords {
             return Ok(guess);
@@ -50,23 +51,17 @@ impl<R: Rig> Context<'_, R> {
         Ok(limit.map_or(guess, |limit| limit * OF_LIMIT))
     }
 
-    /// The first rate that is known without a twin: what the warm-up's burst reached, where nothing else tells. A short burst neither fills an
-    /// engine nor leaves it as idle as open traffic does.
-    pub fn first_rate(&self, warm_up: Option<Rate>) -> Rate {
-        self.plan.search.first_rate.unwrap_or_else(|| warm_up.unwrap_or(Rate(1.0)))
-    }
-
     /// Probes the running engine of the defaults with a batch as large as a long run of the workload reaches. Returns whether that told something
     /// new. A stair of the step time there decides which points are worth a launch. The certification of the defaults need not probe it again.
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.sends_bursts()) else { return Ok(false) };
-        let before = self.trial_runner.largest_batch();
+        let before = self.trial_runner.twin().largest;
         let burst = self.burst(0, point, estimate);
         if let [Some(Err(_))] = self.send_bursts(vec![(0, burst)]).await?[..] {
             self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
-        if self.trial_runner.largest_batch() <= before {
+        if self.trial_runner.twin().largest <= before {
             return Ok(false);
         }
         self.trial_runner.fit_well();
@@ -77,13 +72,13 @@ impl<R: Rig> Context<'_, R> {
     /// A batch as large as a long run reaches above that rate, if none was measured yet. It shows what steps take there, and whether there is
     /// memory for them.
     pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
-        let costs = self.trial_runner.steps_in_hindsight()?;
+        let costs = self.trial_runner.twin().pooled_steps()?;
         let mut predictor = self.predictor(worker);
-        let engine = predictor.engine(point)?;
+        let engine = predictor.predictions.engine(point)?;
         let served = predictor.stress_replay_of(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
-        let count = served.peaks.places.min(engine.bounds().max_num_seqs).min(MOST_AT_ONCE);
+        let count = served.peaks.places.min(engine.bounds.max_num_seqs).min(MOST_AT_ONCE);
         // About as many requests at once as before come to the same batches, also where the KV cache holds fewer.
-        let shown = self.trial_runner.largest_batch().max(self.largest_burst());
+        let shown = self.largest_burst().max(self.trial_runner.twin().largest);
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {
             return None;
         }
@@ -97,41 +92,34 @@ impl<R: Rig> Context<'_, R> {
 
     /// The largest batch of the bursts so far: the number of requests, but no more than `max-num-seqs`.
     fn largest_burst(&mut self) -> u32 {
-        let passed = self.trial_runner.passed();
-        let point_of = |number: u32| {
-            passed.iter().find_map(|entry| match &entry.record {
-                Record::Launching { trial, point, .. } if *trial == number => Some(point.clone()),
-                _ => None,
-            })
-        };
         let burst = |entry: &Entry| match &entry.record {
-            Record::Probed { trial, ask, .. } => ask.whole_burst().zip(point_of(*trial)),
+            Record::Probed { trial, ask, .. } => ask.whole_burst().zip(self.point_of(*trial).cloned()),
             _ => None,
         };
-        let bursts: Vec<(u32, Point)> = passed.iter().filter_map(burst).collect();
+        let bursts: Vec<(u32, Point)> = self.trial_runner.passed().iter().filter_map(burst).collect();
         let predictor = self.predictor(0);
-        let batch = |(count, point)| Some(predictor.engine(&point)?.bounds().max_num_seqs.min(count));
+        let batch = |(count, point)| Some(predictor.predictions.engine(&point)?.bounds.max_num_seqs.min(count));
         bursts.into_iter().filter_map(batch).max().unwrap_or(0)
     }
 
     /// The highest rate up to this one that passes the stress replay; `None` if the size of the KV cache is not known.
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
-        let engine = predictor.engine(point)?;
-        let mut endures = |rate: f64| {
-            predictor.stress_replay_of(&engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.endures)
+        let engine = predictor.predictions.engine(point)?;
+        let mut passes = |rate: f64| {
+            predictor.stress_replay_of(&engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.passes)
         };
-        if endures(rate.0)? {
+        if passes(rate.0)? {
             return Some(Ceiling::Above);
         }
         let (mut low, mut high) = (rate.0 * LOWER, rate.0);
-        while !endures(low)? {
+        while !passes(low)? {
             (low, high) = (low * LOWER, low);
             if low < rate.0 * LOWEST {
                 return Some(Ceiling::BelowAll);
             }
         }
-        let (low, high) = narrowed((low, high), FOUND, endures)?;
+        let (low, high) = narrowed((low, high), FOUND, passes)?;
         Some(Ceiling::At(Rate(f64::sqrt(low * high))))
     }
 }

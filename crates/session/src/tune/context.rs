@@ -1,8 +1,8 @@
 //! What the steps of a session share: its workers, its plan, what was found and left out, and what the budget still holds.
 
-use super::certify::Proving;
 use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
+use super::proving::Proving;
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
@@ -17,8 +17,8 @@ use autotune_plan::settings::{Plan, StrategyKind};
 use autotune_plan::space::{Parameter, Point, Value};
 use autotune_records::units::{Rate, Seconds};
 
-/// A budget is so many times what a session is expected to take. With it, six seeds of the quickstart left nothing out, and used 32 to 43 of 46 s;
-/// two of three of `search-spaces/vllm-cpu.toml` left nothing out, and used 195 to 232 of 240 s.
+/// A budget is so many times what a session is expected to take. With it, six seeds of the quickstart left nothing out, and used 32 to 43 of 46 s.
+/// Two of three of `search-spaces/vllm-cpu.toml` left nothing out, and used 195 to 232 of 240 s.
 const ROOM: f64 = 1.2;
 /// Gauges are read every two seconds: fewer readings than these miss the peak of a batch that changes within milliseconds.
 const SEE_A_PEAK: usize = 10;
@@ -136,15 +136,13 @@ impl<'a, R: Rig> Context<'a, R> {
 
     fn asking(&self, rate: Rate, window: Window, slack: Slack, awaited: Awaited) -> Asking {
         let seed = self.seed;
-        Box::new(move |trial, probe, answer_time| ProbeAsk {
-            rate,
+        Box::new(move |trial, probe, _| ProbeAsk {
             window,
             arrival_seed: SeedLabel::Arrivals.of(seed, &[]),
             content_seed: SeedLabel::Content.of(seed, &[u64::from(trial), u64::from(probe)]),
-            answer_time,
-            growth: 1.0,
             slack,
             awaited,
+            ..ProbeAsk::at(rate)
         })
     }
 
@@ -161,7 +159,6 @@ impl<'a, R: Rig> Context<'a, R> {
         self.trial_runner.spent().0 + price.0 + self.reserve(to_come).0 <= self.budget().0
     }
 
-    /// The proofs that follow the search.
     pub fn proofs_to_come(&self) -> Proofs {
         let proved = self.defaults.as_ref().is_some_and(|point| self.is_proved(point));
         if proved { Proofs::OfBest } else { Proofs::Both }
@@ -179,11 +176,12 @@ impl<'a, R: Rig> Context<'a, R> {
         prices.certification() * f64::from(to_come.count()) - saved
     }
 
-    /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they are:
-    /// larger limits leave less room for the KV cache.
+    /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they
+    /// are: larger limits leave less room for the KV cache.
     pub fn serves_defaults(&self) -> bool {
         let wanted = |point: &Point| TrialRequest::of(Purpose::CertifyBaseline, point.clone());
-        let as_they_are = |point| self.tuned_memory().is_none() || self.trial_runner.launched_with(0) == Some(point);
+        let as_they_are =
+            |point| self.plan.tuned_memory().is_none() || self.trial_runner.launched_with(0) == Some(point);
         let alters = |point| self.trial_runner.before(0, &wanted(point)) == Before::Altering;
         self.defaults.as_ref().is_some_and(|point| alters(point) && as_they_are(point))
     }
@@ -204,10 +202,6 @@ impl<'a, R: Rig> Context<'a, R> {
 
     pub fn note(&self, text: &str) {
         self.sink.take(&Event::Note(text));
-    }
-
-    pub fn detail(&self, text: &str) {
-        self.sink.take(&Event::Detail(text));
     }
 
     /// That the budget ended before a step of this price with these proofs behind it.
@@ -253,19 +247,15 @@ impl<'a, R: Rig> Context<'a, R> {
         ));
     }
 
-    /// Whether a candidate was tried.
     pub fn tried(&self) -> bool {
         let tries = |record: &Record| matches!(record, Record::Launching { purpose: Purpose::Search, .. });
         self.trial_runner.passed().iter().any(|entry| tries(&entry.record))
     }
 
-    /// How many candidates are left.
+    /// How many candidates are left, and the values of parameters without a term that no engine was launched with. It leaves out parameters whose
+    /// default nobody knows.
     pub fn untried(&self, left: usize) -> String {
-        if self.tried() { format!("{left} of the candidates") } else { NO_CANDIDATE.to_owned() }
-    }
-
-    /// The values of parameters without a term that no engine was launched with. It leaves out parameters whose default nobody knows.
-    pub fn never_launched(&self) -> String {
+        let left = if self.tried() { format!("{left} of the candidates") } else { NO_CANDIDATE.to_owned() };
         let launched = || {
             self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
                 Record::Launching { point, .. } => Some(point),
@@ -278,7 +268,7 @@ impl<'a, R: Rig> Context<'a, R> {
             let was = |value: &&Value| launched().any(|point| point.get(name).unwrap_or(own).same(value));
             never.extend(values.iter().filter(|value| !was(value)).map(|value| format!("{name} {value}")));
         }
-        if never.is_empty() { String::new() } else { format!(" (no engine was launched with {})", join(never, "or")) }
+        if never.is_empty() { left } else { format!("{left} (no engine was launched with {})", join(never, "or")) }
     }
 
     pub fn left_out(&mut self, what: String) {
@@ -295,17 +285,18 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
+    pub fn point_of(&self, number: u32) -> Option<&Point> {
+        self.trial_runner.passed().iter().find_map(|entry| match &entry.record {
+            Record::Launching { trial, point, .. } if *trial == number => Some(point),
+            _ => None,
+        })
+    }
+
     /// The highest rate at which a probe of that point kept every promise.
     pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
-        let passed = self.trial_runner.passed();
-        let launched = |number: u32| {
-            passed.iter().any(|entry| {
-                matches!(&entry.record, Record::Launching { trial, point, .. } if *trial == number && point == wanted)
-            })
-        };
-        let kept = passed.iter().filter_map(|entry| match &entry.record {
+        let kept = self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
             Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
-                launched(*trial).then_some(ask.rate)
+                (self.point_of(*trial)? == wanted).then_some(ask.rate)
             }
             _ => None,
         });
@@ -317,8 +308,8 @@ impl<'a, R: Rig> Context<'a, R> {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)
     }
 
-    /// The largest share of the KV cache that was in use in the probes so far; `None` if the engine does not tell, where sequences lost their
-    /// blocks, or where the probe of the highest rate was too short to see its peak.
+    /// The largest share of the KV cache that was in use in the probes so far. `None` if the engine does not tell, sequences lost their blocks, or
+    /// the probe of the highest rate was too short to see its peak.
     pub fn fullest(&self) -> Option<f64> {
         let probed = self.trial_runner.passed().iter().filter_map(|e| match &e.record {
             // What everything at once fills, no traffic does.

@@ -16,15 +16,15 @@ const RACE: f64 = 1.5;
 const CUT: f64 = 0.7;
 /// Whole windows of one certification, at most.
 pub(super) const TRIES: u64 = 5;
-/// All windows of one certification, at most. Some are cut after seconds: with five in all, a session of real vLLM on two CPU cores ended without an
-/// answer and with seven of its ten minutes left, since four were cut.
+/// All windows of one certification, at most. Some are cut after seconds. With five in all, four were cut in a session of real vLLM on two CPU
+/// cores. It ended without an answer and with seven of its ten minutes left.
 pub(super) const MOST_WINDOWS: u64 = 2 * TRIES;
 /// Most windows of a proof of the defaults before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
 pub(super) const FIRST_WINDOWS: u64 = 2;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 
-/// A certifying probe sends for so many answers at least, its ramp included: in a shorter time a slow engine has not yet come to where it goes.
+/// A certifying probe sends for so many answers at least, its ramp included. In a shorter time a slow engine does not reach its steady state.
 /// With 15 of them the 70B engines of `cargo bench --bench search` took 4 to 10 minutes more, and as many of their certified rates were too high.
 const ANSWERS: f64 = 9.0;
 
@@ -148,7 +148,6 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     }
 }
 
-/// What the probes of the defaults take.
 pub fn probing_defaults(plan: &Plan, prices: &Prices) -> Seconds {
     prices.probe * (CUT * usual_counts(plan).1)
 }

@@ -14,28 +14,28 @@ use crate::search::HighestThatStarts;
 use crate::verdict::{Awaited, Verdict};
 use autotune_plan::engine::diagnosis::{Consequence, Diagnosis};
 use autotune_plan::engine::{Quantity, dialect};
-use autotune_plan::space::{self, Parameter, Point, Value};
+use autotune_plan::space::{self, Point, Value};
 use autotune_records::units::{Rate, Seconds};
 
 /// A soak takes every place of a batch, but no more than this ...
 const MOST_SOAKED: u32 = 1024;
-/// ... and no more than are answered in this time at the rate of the warm-up's burst (a full batch is faster), or than this where those are fewer.
+/// ... and no more than are answered in this time at the rate of the warm-up's burst, or than this where those are fewer. A full batch is faster.
 const SOAKED: (Seconds, u32) = (Seconds(60.0), 64);
 /// More memory may make a KV cache so many times as large: more than any share gives, but where weights take nearly all.
 const ROOMY: u64 = 4;
 /// Spaces of at most so many points, the memory aside, are compared with such a cache.
 const MOST_COMPARED: usize = 128;
 
-impl<'a, R: Rig> Context<'a, R> {
+impl<R: Rig> Context<'_, R> {
     /// The share of the memory that a point has, where it is among what is tuned.
     pub fn share_of(&self, point: &Point) -> Point {
-        let share = self.tuned_memory().and_then(|knob| Some((&knob.name, point.get(&knob.name)?)));
+        let share = self.plan.tuned_memory().and_then(|knob| Some((&knob.name, point.get(&knob.name)?)));
         share.map_or(Point::default(), |(name, value)| Point::default().with(name, value.clone()))
     }
 
     /// Why more memory cannot raise the highest limit, where that of the baseline is thought to be this rate; `None` if it may.
     pub fn memory_suffices(&mut self, baseline: &Point, limit: Option<Rate>) -> Option<String> {
-        baseline.get(&self.tuned_memory()?.name)?;
+        baseline.get(&self.plan.tuned_memory()?.name)?;
         if let Some(fullest) = self.fullest().filter(|fullest| *fullest < NEVER_FULL) {
             let share = (fullest * 100.0).ceil();
             return Some(format!("the KV cache was never fuller than {share} %, so more of it cannot help"));
@@ -47,10 +47,11 @@ impl<'a, R: Rig> Context<'a, R> {
         (gain < least).then(says)
     }
 
-    /// What a KV cache of [`ROOMY`] times the size gains, for the point that has the highest limit with it: how much lower the latency lies that is
-    /// nearest to its promise, in logarithms. None where no twin judges, or the space is too large to compare all its points.
+    /// What a KV cache of [`ROOMY`] times the size gains, for the point that has the highest limit with it. It is how much lower the latency nearest
+    /// to its promise lies, in logarithms. None where no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
-        let costs = self.trial_runner.steps_in_hindsight().filter(|_| self.trial_runner.twin_judges())?;
+        let twin = self.trial_runner.twin();
+        let costs = twin.pooled_steps().filter(|_| twin.judges())?;
         let held = self.share_of(baseline);
         let mut points = space::candidates(&self.plan.space, &held, MOST_COMPARED + 1, self.seed);
         if points.len() > MOST_COMPARED {
@@ -59,7 +60,7 @@ impl<'a, R: Rig> Context<'a, R> {
         points.insert(0, baseline.clone());
         let mut predictor = self.predictor(0);
         let (point, limit) = predictor.best_with_cache(&points, &costs, limit, ROOMY)?;
-        let own = predictor.engine(&point)?;
+        let own = predictor.predictions.engine(&point)?;
         let roomy = own.with_cache(ROOMY);
         let relief = predictor.relief([&own, &roomy], &costs, limit)?;
         debug!(%point, %limit, relief, "a larger KV cache");
@@ -68,10 +69,9 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Finds the highest share of the memory that starts and survives a full batch with the most demanding other values. Later trials keep it.
     pub async fn memory(&mut self, baseline: &Point) -> Result<Point, RunnerError> {
-        let Some(knob) = self.tuned_memory() else { return Ok(Point::default()) };
+        let Some(knob) = self.plan.tuned_memory() else { return Ok(Point::default()) };
         let name = knob.name.as_str();
         let default = baseline.get(name).cloned();
-        let hold = |value: Option<Value>| value.map_or(Point::default(), |v| Point::default().with(name, v));
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
         let (mut stuck, mut tried) = (None, false);
@@ -122,7 +122,7 @@ impl<'a, R: Rig> Context<'a, R> {
         if let Some(best) = best.as_ref().filter(|_| tried) {
             self.note(&format!("memory: {name} {best} is kept in all further trials"));
         }
-        Ok(hold(best))
+        Ok(best.map_or(Point::default(), |best| Point::default().with(name, best)))
     }
 
     /// The baseline with every parameter that costs memory at its largest, where the constraints admit that.
@@ -136,12 +136,7 @@ impl<'a, R: Rig> Context<'a, R> {
         if self.plan.space.admits(&corner) { corner } else { baseline.clone() }
     }
 
-    /// The share of the memory, where it is among what is tuned.
-    pub fn tuned_memory(&self) -> Option<&'a Parameter> {
-        self.plan.tuned_memory()
-    }
-
-    /// The load that takes most memory of a point's engine: every place of its batch taken at once, which it is when each answer has begun.
+    /// The load that takes most memory of a point's engine. Every place of its batch is taken at once: each answer has begun.
     pub fn soak(&self, point: &Point) -> Asking {
         let flag = dialect(self.plan.engine.kind).flag(Quantity::Sequences);
         let places = flag.and_then(|flag| point.get(flag)).and_then(Value::number).map_or(MOST_SOAKED, |n| n as u32);

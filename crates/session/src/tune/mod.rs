@@ -5,11 +5,13 @@
 
 mod answer;
 mod batches;
+mod certifier;
 mod certify;
 mod context;
 mod cost;
 mod memory;
 mod predictor;
+mod proving;
 mod runner;
 mod sample_sizes;
 mod seeds;

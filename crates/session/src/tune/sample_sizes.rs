@@ -7,7 +7,7 @@ use autotune_twin::Effort;
 pub struct SampleSizes {
     /// A long-run replay of requests that nothing connects: fewer mislead near the limit, as fewer measured ones do.
     pub long_run: usize,
-    /// A long-run replay of conversations. Their requests come together, so that as many say less: two draws of 30,000 give times per token whose
+    /// A long-run replay of conversations. Their requests come together, so that as many say less. Two draws of 30,000 give times per token whose
     /// p99 differ by 5 % (70B on an H200, kernels timed by NVIDIA).
     pub long_run_of_conversations: usize,
     /// A long-run replay block by block: so many take a second, while an engine waits.
@@ -36,6 +36,12 @@ pub struct Stress {
     pub requests: u32,
     /// Streams where the KV cache fills or some latency is far beyond its limit; elsewhere the first two tell.
     pub streams: u64,
+}
+
+impl Default for SampleSizes {
+    fn default() -> Self {
+        Self::FULL
+    }
 }
 
 impl SampleSizes {

@@ -12,13 +12,13 @@ use super::trial::TrialRequest;
 use crate::events::{Event, Sink};
 use crate::journal::{Conclusion, NO_CANDIDATE, PointResult, Purpose};
 use crate::rig::Rig;
-use crate::search::{Ask, Incumbent, MakeStrategy, Query, Strategy, Tell};
+use crate::search::{Incumbent, MakeStrategy, Query, Strategy, Tell};
 use crate::verdict::Certainty;
 use autotune_numerics::Z_95;
 use autotune_plan::engine::diagnosis::{Consequence, Diagnosis};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
-use autotune_records::units::Seconds;
+use autotune_records::units::{Rate, Seconds};
 
 pub struct Session<'a, R> {
     context: Context<'a, R>,
@@ -38,7 +38,6 @@ impl<'a, R: Rig> Session<'a, R> {
     }
 
     /// Searches with another strategy than the plan's.
-    #[must_use]
     pub fn with_strategy(self, make_strategy: MakeStrategy) -> Self {
         Self { context: Context { make_strategy, ..self.context } }
     }
@@ -159,9 +158,9 @@ impl<R: Rig> Context<'_, R> {
         Ok(answer(baseline, best, seen, self.left_out.clone()))
     }
 
-    /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs as
-    /// much as several candidates. The points of six 70B searches on H200s tie, and such a proof took 8 minutes (`results/h200-70b-search`). Another
-    /// worker proves it at no cost in time.
+    /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs
+    /// as much as several candidates. The points of six 70B searches on H200s tie, and such a proof took 8 minutes (`results/h200-70b-search`).
+    /// Another worker proves it at no cost in time.
     fn tie(&self, strategy: &dyn Strategy, winner: &Incumbent, baseline: &PointResult) -> Option<Incumbent> {
         let (rate, (gain, error)) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))?;
         let least = self.plan.search.min_gain;
@@ -182,14 +181,15 @@ impl<R: Rig> Context<'_, R> {
         let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
         let alone = self.trial_runner.workers() == 1 && self.serves_defaults();
         let price = prices.certify * windows + prices.launch + prices.probe;
-        alone && self.tuned_memory().is_some() && self.affords(price, Proofs::OfBest)
+        alone && self.plan.tuned_memory().is_some() && self.affords(price, Proofs::OfBest)
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
     async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
         let point = self.plan.space.baseline();
         let seed = SeedLabel::Candidates.of(self.seed, &[]);
-        match self.trial_runner.launch(Purpose::Baseline, &point).await? {
+        let launched = self.trial_runner.launch_each(vec![(0, Purpose::Baseline, point.clone())]).await?.pop();
+        match launched.ok_or_else(|| RunnerError::Machine("there is no worker".into()))? {
             Ok(ready) => {
                 self.started = true;
                 let point = ready.effective.complete(&self.plan.space, point);
@@ -207,9 +207,9 @@ impl<R: Rig> Context<'_, R> {
             Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
-                let mut strategy = (self.make_strategy)(self.plan, seed, &point, self.first_rate(None));
-                let asked = strategy.ask(&mut self.predictor(0), &[]);
-                if let Ask::Probe(query) = asked {
+                let mut strategy =
+                    (self.make_strategy)(self.plan, seed, &point, self.plan.search.first_rate.unwrap_or(Rate(1.0)));
+                if let Some(query) = strategy.ask(&mut self.predictor(0), &[]) {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
                 Ok(Ok((point, strategy)))
@@ -217,8 +217,8 @@ impl<R: Rig> Context<'_, R> {
         }
     }
 
-    /// Does what the strategy asks until it is done or the budget ends: round by round a question for each worker, and for the first alone
-    /// where the defaults are looked at.
+    /// Does what the strategy asks until it is done or the budget ends. Each round asks for a probe by each worker, or by the first alone where
+    /// the defaults are looked at.
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
         let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
         let mut before = strategy.incumbent();
@@ -244,14 +244,15 @@ impl<R: Rig> Context<'_, R> {
                     Purpose::Baseline => Proofs::OfDefaults,
                     _ => self.proofs_to_come(),
                 };
-                let Ask::Probe(query) = asked else {
+                let Some(query) = asked else {
                     debug!(worker, "nothing more is worth its cost");
                     continue;
                 };
                 let Query { point, rate, acquisition } = &query;
                 debug!(worker, %point, %rate, acquisition, "asked");
-                let fresh =
-                    self.trial_runner.point(worker) != Some(&query.point) || self.trial_runner.certifies(worker);
+                // The search must not see the probes of a proof.
+                let current = self.trial_runner.current(worker);
+                let fresh = current.is_none_or(|c| c.known_as != query.point || c.purpose.certifies());
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
@@ -266,7 +267,7 @@ impl<R: Rig> Context<'_, R> {
                     let (what, price) = match purpose {
                         Purpose::Baseline => ("more probes of the defaults".to_owned(), price),
                         _ => (
-                            format!("{}{}", self.untried(strategy.points_left()), self.never_launched()),
+                            self.untried(strategy.points_left()),
                             Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
@@ -308,7 +309,7 @@ impl<R: Rig> Context<'_, R> {
         let mut told = Vec::new();
         for (PendingProbe { worker, query, .. }, answer) in round.iter().zip(self.trial_runner.round(steps).await?) {
             // Where no engine of its trial runs, the launch itself has failed.
-            self.started |= self.trial_runner.point(*worker).is_some();
+            self.started |= self.trial_runner.current(*worker).is_some();
             told.push(match answer {
                 Ok(verdict) => {
                     self.look_at(query.rate, verdict);

@@ -8,7 +8,7 @@ use super::session_twin::{FitProbe, TwinEngine};
 use crate::journal::Purpose;
 use crate::rig::{ProbeAsk, Warmed};
 use crate::verdict::Verdict;
-use autotune_plan::engine::live::serves;
+use autotune_plan::engine::live::{fewer_graphs, serves};
 use autotune_plan::space::Point;
 use autotune_records::units::Seconds;
 
@@ -52,6 +52,12 @@ impl Current {
     pub fn serves(&self, wanted: &TrialRequest) -> bool {
         let fits = |widest: &Point| !wanted.anew && serves(widest, self.graph, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
+    }
+
+    /// What to say where only the CUDA graphs of another launch keep its process from serving what is wanted.
+    pub fn lacks_graphs(&self, wanted: &TrialRequest) -> Option<String> {
+        let widest = self.widest.as_ref().filter(|_| !wanted.anew && !wanted.purpose.launches_plainly())?;
+        fewer_graphs(widest, self.graph, &wanted.point)
     }
 }
 

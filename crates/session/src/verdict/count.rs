@@ -1,6 +1,5 @@
 //! Counts what breaks one promise, and the quantile that was measured.
 
-use super::watch::certain;
 use super::{LimitResult, Window, error_bar};
 use autotune_load::{ErrorClass, Open, RequestRecord};
 use autotune_plan::settings::{Limit, Metric};
@@ -9,7 +8,7 @@ use autotune_records::units::Seconds;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Observation {
     Latency(f64),
-    /// It has no whole answer: beyond any limit.
+    /// It has no whole answer: counts as infinite.
     Never,
     /// It was cut before it could say anything.
     Unknown,
@@ -31,7 +30,18 @@ pub(super) fn observe(record: &RequestRecord, limit: &Limit, ended: Seconds, eac
     }
 }
 
-/// A request that we cut: a violation where its limit had surely passed, otherwise unknown.
+/// Whether an unanswered request has already broken the promise.
+pub(super) fn certain(open: &Open, limit: &Limit, now: Seconds) -> bool {
+    let at_most = limit.at_most.0;
+    match (limit.metric, open.first) {
+        (Metric::Ttft, Some(first)) => (first - open.due).0 > at_most,
+        (Metric::Ttft, None) | (Metric::E2e, _) => (now - open.due).0 > at_most,
+        (Metric::Tpot, Some(first)) => (now - first).0 > at_most * f64::from(open.asked_out.max(2) - 1),
+        (Metric::Tpot, None) | (Metric::Itl, _) => false,
+    }
+}
+
+/// A request that we cut: a violation if its limit had already passed, else unknown. Its TTFT counts if the first token came.
 fn cut(record: &RequestRecord, limit: &Limit, ended: Seconds) -> Observation {
     let open = Open { due: record.due, first: record.first, asked_out: record.asked_out };
     match record.first.filter(|_| limit.metric == Metric::Ttft) {
@@ -41,7 +51,9 @@ fn cut(record: &RequestRecord, limit: &Limit, ended: Seconds) -> Observation {
     }
 }
 
-pub(super) fn limit(
+/// One promise over the requests of the window. Its quantile is measured only if the probe ran to its full length (`complete`): one that was cut
+/// shows violations alone.
+pub(super) fn judge_limit(
     counted: &[&RequestRecord],
     limit: &Limit,
     window: Window,

@@ -8,16 +8,16 @@ use autotune_plan::settings::Metric;
 use autotune_records::quantiles::quantile_of_sorted;
 use autotune_records::units::Seconds;
 
-/// Blocks of time in a window: enough for an error of the error of about a quarter, few enough that a burst stays in one block.
+/// Blocks of time in a window. With so many the error has an error of about a quarter, and a burst stays in one block.
 pub(super) const BLOCKS: usize = 10;
-/// The degrees of freedom of an error from so many blocks.
+/// The degrees of freedom of an error from so many blocks. Where some are empty there are fewer, and the confidence is slightly too high.
 pub(super) const FREEDOM: f64 = (BLOCKS - 1) as f64;
-/// The spread of log p99 near the knee for one violation allowed, from run to run with other arrivals, where waiting decides the latency. Blocks of
-/// one short window see less than all of it, since a busy spell outlives a block. On one H200 (vLLM 0.24, Llama-3.1-8B) six probes of 40 s at 15.2
-/// req/s and five at 17.4 req/s had 0.13 to 0.30 with six to seven allowed. That is 0.3 to 0.8 times the root of their number.
+/// The standard deviation of log p99 between runs with other arrivals, times the root of the violations allowed, where waiting decides the latency.
+/// The jackknife sees less of it: a busy spell outlives a block. Measured near the knee on one H200 (vLLM 0.24, Llama-3.1-8B): six probes of 40 s at
+/// 15.2 req/s and five at 17.4 req/s. Their 0.13 to 0.30, with six to seven violations allowed, give 0.3 to 0.8.
 const WAITING: f64 = 0.8;
-/// The same constant for a latency that every step adds to, as to the time per token. On the same probes stated intervals held in 8 of 13
-/// without it, and in all with it.
+/// The same constant for latencies that every step adds to, such as TPOT. On the same probes stated intervals held in 8 of 13 without it, and
+/// in all with it.
 const EVERY_STEP: f64 = 0.35;
 /// The same requests sent again give a p99 within about 3 % (measured on an H200 with vLLM 0.24): no measurement is surer.
 pub(super) const FLOOR: f64 = 0.03;
@@ -27,7 +27,7 @@ pub(super) fn block_of(due: Seconds, window: Window) -> usize {
     ((share * BLOCKS as f64) as usize).min(BLOCKS - 1)
 }
 
-/// The values of all blocks but one, in their order.
+/// The values of all blocks, or of all but `without`, in ascending order.
 pub(super) fn sorted<'b>(blocks: impl Iterator<Item = &'b Vec<f64>>, without: Option<usize>) -> Vec<f64> {
     let kept = blocks.enumerate().filter(|(i, _)| Some(*i) != without);
     let mut all: Vec<f64> = kept.flat_map(|(_, block)| block.iter().copied()).collect();
@@ -35,7 +35,7 @@ pub(super) fn sorted<'b>(blocks: impl Iterator<Item = &'b Vec<f64>>, without: Op
     all
 }
 
-/// The quantile over all blocks but one.
+/// The quantile over all blocks, or over all but `without`.
 pub(super) fn quantile(blocks: &[Vec<f64>], without: Option<usize>, q: f64) -> Option<f64> {
     quantile_of_sorted(&sorted(blocks.iter(), without), q)
 }

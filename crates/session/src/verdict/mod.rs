@@ -25,6 +25,7 @@ use autotune_plan::settings::{Limit, Metric};
 use autotune_records::quantiles::median;
 use autotune_records::units::{Rate, Seconds};
 
+use error_bar::{FLOOR, FREEDOM, confidence};
 use paired::{Judge, Paired};
 use saturation::Halves;
 
@@ -121,8 +122,8 @@ impl LimitResult {
         }
     }
 
-    /// The standard error of that margin. Where the count decides and the twin, however little it explains, sees a queue that grows in a long run,
-    /// the margin of one window is as uncertain as it is large.
+    /// The standard error of that margin. It is at least the margin where the count decides and the twin, however little it explains, sees a
+    /// queue grow in a long run.
     pub fn deciding_error(&self) -> Option<f64> {
         let grows = |p: &&Paired| (p.long.0 / self.at_most.0).ln() > QUEUE_GROWS;
         let doubt = self.paired.as_ref().filter(grows).and(self.margin).map_or(0.0, f64::abs);
@@ -130,7 +131,7 @@ impl LimitResult {
     }
 
     pub fn deciding_freedom(&self) -> f64 {
-        self.decided_by_pair().map_or(error_bar::FREEDOM, |p| p.freedom)
+        self.decided_by_pair().map_or(FREEDOM, |p| p.freedom)
     }
 
     /// Whether more observations broke it than it absorbs.
@@ -140,13 +141,9 @@ impl LimitResult {
 
     /// One-sided confidence that the promise holds, by whoever decides.
     pub fn confidence(&self) -> f64 {
-        match (self.decided_by_pair(), self.margin, self.deciding_error()) {
-            (Some(paired), ..) => paired.confidence,
-            (None, Some(margin), Some(error)) => {
-                error_bar::confidence(margin, error.max(error_bar::FLOOR), error_bar::FREEDOM)
-            }
-            (None, ..) => 0.0,
-        }
+        let counted = |(margin, error): (f64, f64)| confidence(margin, error.max(FLOOR), FREEDOM);
+        let by_count = || self.margin.zip(self.deciding_error()).map_or(0.0, counted);
+        self.decided_by_pair().map_or_else(by_count, |paired| paired.confidence)
     }
 }
 
@@ -157,7 +154,6 @@ impl Verdict {
         margins.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
     }
 
-    /// The result of the binding promise.
     pub fn binding_limit(&self) -> Option<&LimitResult> {
         self.limits.iter().find(|limit| Some(&limit.key) == self.binding.as_ref())
     }
@@ -225,7 +221,8 @@ pub fn judge(
 ) -> Verdict {
     let Course { window, ended, complete, steady } = course;
     let counted: Vec<&RequestRecord> = records.iter().filter(|r| window.holds(r.due)).collect();
-    let results: Vec<LimitResult> = limits.iter().map(|l| count::limit(&counted, l, window, ended, complete)).collect();
+    let results: Vec<LimitResult> =
+        limits.iter().map(|l| count::judge_limit(&counted, l, window, ended, complete)).collect();
     let halves = Halves::of(records, &counted, window, steady);
     let saturated = halves.saturated();
     let confidence = results.iter().map(LimitResult::confidence).fold(1.0, f64::min);
@@ -249,6 +246,10 @@ pub fn judge(
     } else {
         (Outcome::Unresolved, format!("inside the limits, but only {:.0} % sure", (confidence * 100.0).floor()))
     };
+    let mut errors = BTreeMap::new();
+    for class in counted.iter().filter_map(|r| r.error) {
+        *errors.entry(class.name().to_owned()).or_insert(0) += 1;
+    }
     let offered = Rate(counted.len() as f64 / window.length().0);
     Verdict {
         outcome,
@@ -258,7 +259,7 @@ pub fn judge(
         served: halves.served_share().map(|share| Rate(offered.0 * share)),
         achieved: Rate(halves.answered_in_window as f64 / window.length().0),
         counted: counted.len() as u64,
-        errors: errors(&counted),
+        errors,
         saturated,
         complete,
         confidence,
@@ -273,7 +274,7 @@ pub fn allowance(observations: u64, quantile: f64) -> f64 {
 }
 
 /// What our own client did that could be taken for the engine's slowness. A late send adds to whatever counts from the intended
-/// send; a late read adds to everything, but to a time per output token only once for all its tokens.
+/// send. A late read adds to everything, but to a time per output token only once for all its tokens.
 fn own_fault(client: &ClientHealth, limits: &[Limit], counted: &[&RequestRecord]) -> Option<String> {
     let gaps = median(counted.iter().map(|r| f64::from(r.asked_out))).map_or(1.0, |tokens| tokens.max(2.0) - 1.0);
     let tolerated = |adds: fn(Metric) -> bool| {
@@ -313,14 +314,6 @@ fn binding(results: &[LimitResult]) -> Option<String> {
         .iter()
         .max_by(|a, b| by_margin(a).total_cmp(&by_margin(b)).then(excess(a).total_cmp(&excess(b))))
         .map(|r| r.key.clone())
-}
-
-fn errors(counted: &[&RequestRecord]) -> BTreeMap<String, u64> {
-    let mut errors = BTreeMap::new();
-    for class in counted.iter().filter_map(|r| r.error) {
-        *errors.entry(class.name().to_owned()).or_insert(0) += 1;
-    }
-    errors
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub(super) struct Halves {
     /// Requests without a first token at the start of the window, and at its end.
     waiting: (usize, usize),
     slowdown: Option<f64>,
-    /// Whether the number in flight says something of the server: arrivals come at a steady rate, and long enough for the first answers
-    /// to have ended before the middle.
+    /// Whether the number in flight says something of the server. Arrivals come at a steady rate, and the first answers ended before the
+    /// middle.
     settled: bool,
 }
 
@@ -59,7 +59,7 @@ impl Halves {
         self.settled && (self.backlog_grew() || self.slowed_down())
     }
 
-    /// The share of the arrivals that got a first token, where the queue grew: requests that wait for theirs became more by two standard
+    /// The share of the arrivals that got a first token, where the queue grew. Requests that wait for theirs became more by two standard
     /// deviations of the difference of two Poisson counts. Requests in flight do not tell: they rise until the longest of the first answers end.
     pub(super) fn served_share(&self) -> Option<f64> {
         let (before, after) = (self.waiting.0 as f64, self.waiting.1 as f64);
@@ -67,15 +67,15 @@ impl Halves {
         (self.settled && after - before > 2.0 * (before + after).sqrt() && share > 0.0).then_some(share)
     }
 
-    /// Whether more than a quarter of the arrivals of the second half came to wait on top of those before, beyond what chance does near a
+    /// Whether the requests in flight grew by more than a quarter of the second half's arrivals, beyond what chance does near a
     /// limit. A promise on the time per output token sees no such queue.
     fn backlog_grew(&self) -> bool {
         let growth = self.open_at_end as f64 - self.open_at_middle as f64;
         growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
     }
 
-    /// Whether an overload of some percent shows. That takes three signs together: the requests in flight grow by three standard deviations of a
-    /// Poisson count, the second half is slower by a quarter, and more than a tenth is left open.
+    /// Whether an overload of some percent shows. That takes three signs together. The requests in flight grow by half and three standard deviations
+    /// of a Poisson count. The second half is slower by a quarter, and more than a tenth is left open.
     fn slowed_down(&self) -> bool {
         let grew = self.open_at_end as f64
             > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::count::{Observation, observe};
+use super::count::{Observation, certain, observe};
 use super::{Window, allowance};
 use autotune_load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use autotune_plan::settings::{Limit, Metric};
@@ -71,8 +71,8 @@ struct Promise {
 }
 
 impl Counter {
-    /// For a probe at that rate. What the planned length can absorb is reckoned with a tenth more arrivals than the rate
-    /// promises, so that luck in the number of arrivals never cuts a probe that would have passed.
+    /// For a probe at that rate. What the planned length can absorb is counted for a tenth more arrivals than the rate says. So luck in the number
+    /// of arrivals never cuts a probe that would have passed.
     pub fn new(limits: &[Limit], window: Window, rate: Rate, mean_output_tokens: f64, slack: Slack) -> Self {
         let requests = rate.0 * window.length().0;
         let most = requests * 1.1 + 3.0 * requests.sqrt() + 1.0;
@@ -84,8 +84,6 @@ impl Counter {
         Self { promises: limits.iter().map(promise).collect(), window, slack, awaited: Awaited::All, ended: 0 }
     }
 
-    /// Sets what is awaited behind the last request.
-    #[must_use]
     pub fn awaiting(self, awaited: Awaited) -> Self {
         Self { awaited, ..self }
     }
@@ -96,26 +94,6 @@ impl Counter {
             Slack::Times(times) => absorbs * times,
             Slack::Unbounded => f64::INFINITY,
         }
-    }
-
-    /// Whether no answer that is still missing is awaited, all requests being sent.
-    fn answered_enough(&self, open: &[Open], now: Seconds) -> bool {
-        let settled = |o: &Open| self.promises.iter().all(|promise| settled(o, &promise.limit, now));
-        match self.awaited {
-            Awaited::All => open.iter().all(settled),
-            Awaited::Begun => open.iter().all(|o| o.first.is_some()),
-        }
-    }
-}
-
-/// Whether an unanswered request has already broken the promise.
-pub(super) fn certain(open: &Open, limit: &Limit, now: Seconds) -> bool {
-    let at_most = limit.at_most.0;
-    match (limit.metric, open.first) {
-        (Metric::Ttft, Some(first)) => (first - open.due).0 > at_most,
-        (Metric::Ttft, None) | (Metric::E2e, _) => (now - open.due).0 > at_most,
-        (Metric::Tpot, Some(first)) => (now - first).0 > at_most * f64::from(open.asked_out.max(2) - 1),
-        (Metric::Tpot, None) | (Metric::Itl, _) => false,
     }
 }
 
@@ -146,9 +124,14 @@ impl Watch for Counter {
             let violations = (broken + open) as f64 + *failed as f64;
             violations > self.tolerated(*absorbs) || (*failed > 0 && violations > *absorbs)
         });
+        // No answer that is still missing is awaited.
+        let settled = |o: &Open| match self.awaited {
+            Awaited::All => self.promises.iter().all(|promise| settled(o, &promise.limit, now)),
+            Awaited::Begun => o.first.is_some(),
+        };
         if sure {
             Tick::Decided
-        } else if now.0 >= self.window.to.0 && self.answered_enough(&open, now) {
+        } else if now.0 >= self.window.to.0 && open.iter().all(settled) {
             Tick::Settled
         } else {
             Tick::Continue

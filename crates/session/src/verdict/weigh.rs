@@ -50,14 +50,11 @@ pub fn weigh(verdict: Verdict, paired: Vec<Paired>, certainty: Certainty) -> Ver
     verdict.confidence = verdict.limits.iter().map(LimitResult::confidence).fold(1.0, f64::min);
     verdict.binding = binding(&verdict.limits);
     let percent = |share: f64| (share * 100.0).floor();
-    let sure = percent(verdict.confidence);
+    let (sure, breaks) = (percent(verdict.confidence), percent(1.0 - verdict.confidence));
     (verdict.outcome, verdict.because) = if verdict.confidence >= certainty.0 {
         (Outcome::Pass, format!("in a long run of this traffic every promise holds, {sure:.0} % sure"))
     } else if verdict.confidence <= 1.0 - certainty.0 {
-        (
-            Outcome::Fail,
-            format!("in a long run of this traffic a promise breaks, {:.0} % sure", percent(1.0 - verdict.confidence)),
-        )
+        (Outcome::Fail, format!("in a long run of this traffic a promise breaks, {breaks:.0} % sure"))
     } else {
         (
             Outcome::Unresolved,

@@ -1,5 +1,5 @@
-//! What differs between engines, one file an engine: how it spells what is tuned, how it looks when it serves, what its counters are called,
-//! which lines of its log tell a failure. Nothing else in the program knows an engine by name.
+//! What differs between engines, one file an engine. A file tells how the engine spells what is tuned, and how it looks when it serves. It
+//! also tells what its counters are called, and which lines of its log tell a failure. Nothing else in the program knows an engine by name.
 
 mod dynamo;
 mod sglang;

@@ -145,14 +145,16 @@ pub trait ServeObserver {
 
     /// A request is sent, with a prompt of so many tokens.
     fn sent(&mut self, planned: &Planned, tokens: u32);
-    fn refused(&mut self, id: u32, now: f64);
+    fn refused(&mut self, _id: u32, _now: f64) {}
     /// A token of it arrived: the first of its answer at `first`, any other at `later`. Some of those in between are left out where not
     /// every token is wanted.
     fn token(&mut self, id: u32, first: f64, later: f64);
     /// Its last token arrived. Returns the length of its answer.
     fn finished(&mut self, id: u32, cached: Option<u32>) -> u32;
     /// A step ended. Whether it goes on; where not, whether all was seen that was to be seen.
-    fn go_on(&mut self, now: f64, more_is_due: bool) -> Result<(), bool>;
+    fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
+        Ok(())
+    }
 }
 
 pub struct Served {

@@ -26,7 +26,7 @@ pub use shape::prompt_shape;
 
 /// What a launch takes in virtual time, warm-up included, where the profile does not say what a start takes.
 const LAUNCH: Seconds = Seconds(0.5);
-/// The time of a live change of limits, where a start takes time at all. vLLM took 41 ms on an H200 and 38 ms on two cores of a CPU. Shared prompts
+/// The time of a live change of limits, where a start takes time at all. On an H200 vLLM took 41 ms, on two cores of a CPU 38 ms. Shared prompts
 /// are computed again besides.
 const ALTERING: Seconds = Seconds(1.0);
 const LAUNCH_NOISE: u64 = 1;

@@ -21,10 +21,10 @@ pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observat
     Observation::expected(vec![PromiseMargin { margin, error, measured: margin, broken }])
 }
 
-/// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the one endured by `max-num-seqs` is not endured.
+/// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the ceiling of its `max-num-seqs` collapses.
 pub(in super::super) struct Known {
     margin: Option<fn(f64, f64) -> f64>,
-    endured: Option<fn(f64) -> f64>,
+    ceiling: Option<fn(f64) -> f64>,
     /// From so many sequences on none waits for a place.
     pub(in super::super) roomy: f64,
     /// The point of the engine that runs, where others cost a launch.
@@ -37,11 +37,11 @@ impl Known {
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self { margin: None, endured: None, roomy: f64::INFINITY, running: None }
+        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None }
     }
 
-    pub(in super::super) fn enduring(self, endured: fn(f64) -> f64) -> Self {
-        Self { endured: Some(endured), ..self }
+    pub(in super::super) fn with_ceiling(self, ceiling: fn(f64) -> f64) -> Self {
+        Self { ceiling: Some(ceiling), ..self }
     }
 }
 
@@ -53,7 +53,7 @@ impl Expectation for Known {
 
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
-        self.endured.map(|endured| if rate.0 > endured(seqs) { 1.0 } else { -1.0 })
+        self.ceiling.map(|ceiling| if rate.0 > ceiling(seqs) { 1.0 } else { -1.0 })
     }
 
     fn serve_alike(&mut self, one: &Point, other: &Point, _rate: Rate) -> bool {

@@ -26,13 +26,7 @@ impl<'a> Fake<'a> {
     fn shows(&self, point: &Point, rate: f64) -> Observation {
         let keeps = (self.keeps)(point);
         let margin = 3.0 * (rate / keeps).ln();
-        let seen = |margin: f64| PromiseMargin {
-            margin: Some(margin),
-            error: 0.0,
-            measured: Some(margin),
-            broken: margin > 0.0,
-        };
-        Observation::expected(vec![seen(margin.min(-3.0)), seen(margin)])
+        Observation::expected([margin.min(-3.0), margin].map(|margin| PromiseMargin::expected(margin, 0.0)).to_vec())
     }
 }
 
@@ -90,9 +84,9 @@ fn search_holding(plan: &Plan, seed: u64, engine: &Fake, held: &Point) -> Search
         let asked = strategy.ask(&mut Known::nothing(), &[]);
         assert_eq!(strategy.ask(&mut Known::nothing(), &[]), asked, "the same question until there is an answer");
         let query = match asked {
-            Ask::Probe(query) => query,
-            Ask::Done if opened => break,
-            Ask::Done => {
+            Some(query) => query,
+            None if opened => break,
+            None => {
                 assert!(searched.points().iter().all(|point| *point == baseline), "{:?}", searched.asked);
                 searched.baseline = strategy.estimate(&baseline);
                 strategy.open(held);

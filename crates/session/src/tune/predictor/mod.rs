@@ -3,14 +3,14 @@
 //! Points that the twin cannot tell apart are replayed once. If the cap on sequences never held a request back, a larger cap changes nothing. If
 //! the KV cache never filled, neither does a larger cache.
 
-mod endured;
+mod ceiling_bracket;
 mod stress;
 
 use std::collections::HashMap;
 
 use tracing::trace_span;
 
-use self::endured::Endured;
+use self::ceiling_bracket::CeilingBracket;
 pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
 use super::session_twin::{
@@ -48,7 +48,7 @@ pub struct PredictionCache {
     /// The number of the fit that the rest is of.
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
-    endured: Vec<Endured>,
+    ceilings: Vec<CeilingBracket>,
     memory: FastReplay,
 }
 
@@ -75,8 +75,8 @@ impl PredictionCache {
     }
 
     /// The engine of a point: that of the launched point which is most like it, with its own values. What the KV cache of a point holds
-    /// that was never launched is taken from there.
-    fn engine(&self, point: &Point) -> Option<TwinEngine> {
+    /// that was never launched is taken from there. `None` before some engine told its bounds.
+    pub fn engine(&self, point: &Point) -> Option<TwinEngine> {
         let differs = |other: &Point| {
             // Nothing changes the cache as much as the share of the memory.
             let weight = |name: &String| if Quantity::of(name) == Some(Quantity::MemoryShare) { 100 } else { 1 };
@@ -102,11 +102,6 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// The engine of a point; `None` before some engine told its bounds.
-    pub fn engine(&self, point: &Point) -> Option<TwinEngine> {
-        self.predictions.engine(point)
-    }
-
     /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. It counts by sums where they
     /// say the same as blocks: they take a tenth of the time.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
@@ -115,9 +110,9 @@ impl Predictor<'_> {
             let requests = self.session_twin.sample_sizes.stress.requests as usize;
             let (long, pressure) = self.by_sums(engine, costs, rate, requests);
             if pressure.kv_full == 0 && pressure.preemptions == 0 {
-                let beyond = self.worst(&long) - QUEUE_GROWS;
+                let passes = self.margins_of(&long).into_iter().flatten().all(|margin| margin <= QUEUE_GROWS);
                 let peaks = Peaks { places: pressure.most_running as u32, ..Peaks::default() };
-                return Some(StressResult { endures: beyond <= 0.0, peaks });
+                return Some(StressResult { passes, peaks });
             }
         }
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
@@ -133,13 +128,13 @@ impl Predictor<'_> {
         requests: usize,
     ) -> (LongRunReplay, Pressure) {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let outlines = self.session_twin.traffic(source, requests);
+        let outlines = self.session_twin.long_run.of(source, requests);
         let sent = engine.sent(outlines, rate, think_time(self.plan), self.material.documents_apart());
-        LongRunReplay::by_sums(costs, engine.bounds(), &sent, &mut self.predictions.memory)
+        LongRunReplay::by_sums(costs, engine.bounds, &sent, &mut self.predictions.memory)
     }
 
-    /// By how much the latency that is nearest to its limit is lower on another engine, in logarithms, in a long run block by block of the same requests.
-    /// `None` if the twin does not know one of the promises.
+    /// By how much the latency nearest to its limit is lower on another engine, in logarithms. A long run sends both the same requests, block by
+    /// block. `None` if the twin does not know one of the promises.
     pub fn relief(&mut self, engines: [&TwinEngine; 2], costs: &StepCosts, rate: Rate) -> Option<f64> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let requests = self.session_twin.sample_sizes.long_run_in_blocks;
@@ -151,8 +146,8 @@ impl Predictor<'_> {
         Some(own? - other?).filter(|relief| relief.is_finite())
     }
 
-    /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate. It is found by small steps from `from`,
-    /// about the rate that the first point is thought to keep. `None` if the twin does not know one of the promises, or that rate is far off.
+    /// The one of these points that keeps the highest rate with a KV cache so many times as large, and that rate. It is found by small steps from
+    /// `from`, about the rate that the first point is thought to keep. `None` if the twin does not know one of the promises, or that rate is far off.
     pub fn best_with_cache(
         &mut self,
         points: &[Point],
@@ -162,7 +157,7 @@ impl Predictor<'_> {
     ) -> Option<(Point, Rate)> {
         let requests = self.session_twin.sample_sizes.search;
         let mut keeps = |point: &Point, rate: Rate| {
-            let engine = self.engine(point)?.with_cache(times);
+            let engine = self.predictions.engine(point)?.with_cache(times);
             let (long, _) = self.by_sums(&engine, costs, rate, requests);
             Some(self.worst_of_all(&long)? <= 0.0)
         };
@@ -185,7 +180,7 @@ impl Predictor<'_> {
     }
 
     /// The highest rate, by steps from that one, at which no queue grows and the promises hold. Promises about waiting do not count, unless there
-    /// are no others: a burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
+    /// are no others. A burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
     /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. `None` if the twin does not know one of the promises, or
     /// no useful rate holds.
     pub fn limit_after_burst(&mut self, point: &Point, from: Rate) -> Option<Rate> {
@@ -205,22 +200,17 @@ impl Predictor<'_> {
     }
 
     /// How far a rate lies above the highest whose stress replay a point passes, in logarithms, with the fit of the moment.
-    fn beyond_endured(&mut self, point: &Point, rate: Rate) -> Option<f64> {
+    fn beyond_ceiling(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let engine = self.predictions.engine(point)?;
-        let endured = &mut self.predictions.endured;
-        let mut known = Endured::of(&engine, endured);
+        let ceilings = &mut self.predictions.ceilings;
+        let mut known = CeilingBracket::of(&engine, ceilings);
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let beyond = known.beyond(rate, |rate| stress_replay(source, &engine, &costs, rate, size));
-        endured.retain(|known| !known.is_of(&engine));
-        endured.push(known);
+        ceilings.retain(|known| !known.is_of(&engine));
+        ceilings.push(known);
         beyond
-    }
-
-    /// The margin of the promise that is nearest to being broken, or broken most.
-    fn worst(&self, long: &LongRunReplay) -> f64 {
-        self.margins_of(long).into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The margin of the promise that is nearest to being broken; `None` if the twin does not know one of the promises.
@@ -239,7 +229,7 @@ impl Predictor<'_> {
 
 /// Under which replays of an engine at a rate are kept: the rate to a millionth in its logarithm, and what each replay depends on.
 fn key(engine: &TwinEngine, rate: Rate) -> (i64, u32, bool) {
-    ((rate.0.ln() * 1e6).round() as i64, engine.bounds().max_num_batched_tokens, engine.reuses())
+    ((rate.0.ln() * 1e6).round() as i64, engine.bounds.max_num_batched_tokens, engine.reuses())
 }
 
 impl Predictor<'_> {
@@ -249,11 +239,11 @@ impl Predictor<'_> {
         if self.predictions.fits != fits {
             self.predictions.fits = fits;
             self.predictions.replayed.clear();
-            self.predictions.endured.iter_mut().for_each(Endured::refitted);
+            self.predictions.ceilings.iter_mut().for_each(CeilingBracket::refitted);
         }
         let engine = self.predictions.engine(point)?;
         let replayed = &self.predictions.replayed;
-        let bounds = engine.bounds();
+        let bounds = engine.bounds;
         let key = key(&engine, rate);
         if let Some(same) = replayed.get(&key).and_then(|known| known.iter().find(|r| r.is_the_same(bounds))) {
             return Some(same.margins.clone());
@@ -283,13 +273,15 @@ impl Expectation for Predictor<'_> {
             return Some(beyond);
         }
         // Sums do not know which shared prefixes a full cache loses.
-        Some(beyond.max(RISE_OF_A_COLLAPSE * self.beyond_endured(point, higher)?))
+        Some(beyond.max(RISE_OF_A_COLLAPSE * self.beyond_ceiling(point, higher)?))
     }
 
     fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
         // The twin does not know what other parameters do.
         let differs = |a: &Point, b: &Point| a.0.iter().any(|(name, v)| name != "max-num-seqs" && !b.has(name, v));
-        let (Some(one_engine), Some(other_engine)) = (self.engine(one), self.engine(other)) else { return false };
+        let [Some(one_engine), Some(other_engine)] = [one, other].map(|point| self.predictions.engine(point)) else {
+            return false;
+        };
         if differs(one, other)
             || differs(other, one)
             || key(&one_engine, rate) != key(&other_engine, rate)
@@ -297,13 +289,13 @@ impl Expectation for Predictor<'_> {
         {
             return false;
         }
-        let both = |r: &Replayed| r.is_the_same(one_engine.bounds()) && r.is_the_same(other_engine.bounds());
+        let both = |r: &Replayed| r.is_the_same(one_engine.bounds) && r.is_the_same(other_engine.bounds);
         if !self.predictions.replayed.get(&key(&one_engine, rate)).is_some_and(|known| known.iter().any(both)) {
             return false;
         }
         // A cap that never binds in minutes may bind in the bursts that set a ceiling.
         let bursts = self.crowded && self.plan.workload.connects_requests();
-        let known = Endured::of(&one_engine, &self.predictions.endured);
+        let known = CeilingBracket::of(&one_engine, &self.predictions.ceilings);
         !bursts || known.answers_for(&other_engine)
     }
 

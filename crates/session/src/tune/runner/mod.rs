@@ -16,11 +16,11 @@ use tracing::debug;
 
 use self::session_log::SessionLog;
 pub use self::session_log::{Folder, RunnerError};
-use self::worker::{Answer, Worker};
+use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
-use super::session_twin::{Hindsight, SessionTwin};
+use super::session_twin::{PooledFit, SessionTwin};
 use super::trial::{Asking, Current, ProbeResult, TrialRequest};
 use crate::events::{Event, Sink};
 use crate::journal::{Conclusion, Cost, Entry, Journal, Purpose, Record};
@@ -30,7 +30,6 @@ use autotune_plan::engine::diagnosis::Diagnosis;
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
 use autotune_records::units::Seconds;
-use autotune_twin::StepCosts;
 
 /// Rigs with a memory, numbered from 0: at least one, which does everything that one does alone.
 pub struct TrialRunner<'a, R> {
@@ -60,7 +59,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Self { workers, session_log: SessionLog::new(plan, seed, sink, folder, journal), elapsed: Seconds(0.0) }
     }
 
-    #[must_use]
     pub fn with_sample_sizes(mut self, sample_sizes: SampleSizes) -> Self {
         self.session_log.session_twin = SessionTwin::new(sample_sizes);
         self
@@ -100,18 +98,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         self.workers.iter().map(|worker| &worker.rig)
     }
 
-    fn current(&self, worker: usize) -> Option<&Current> {
+    pub(crate) fn current(&self, worker: usize) -> Option<&Current> {
         self.workers.get(worker)?.current.as_ref()
-    }
-
-    /// The point of a worker's trial, by its full name.
-    pub(crate) fn point(&self, worker: usize) -> Option<&Point> {
-        self.current(worker).map(|current| &current.known_as)
-    }
-
-    /// Whether a worker's trial is a proof, whose probes the search must not see.
-    pub(crate) fn certifies(&self, worker: usize) -> bool {
-        self.current(worker).is_some_and(|current| current.purpose.certifies())
     }
 
     /// What has to be done before a worker can probe what is wanted, where its trial is not that one.
@@ -131,13 +119,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
-    pub async fn launch(&mut self, purpose: Purpose, point: &Point) -> Answer<Ready> {
-        let mut answers = self.launch_each(vec![(0, purpose, point.clone())]).await?;
-        answers.pop().ok_or_else(|| RunnerError::Machine("there is no worker".into()))
-    }
-
-    /// Starts a new trial on each of these workers, which stand in their order.
+    /// Starts a new trial on each of these workers, which stand in their order. The inner results are the engines': ready, or why not after a second
+    /// try where one is due.
     pub(crate) async fn launch_each(
         &mut self,
         asked: Vec<(usize, Purpose, Point)>,
@@ -151,7 +134,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
     }
 
-    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'; an engine that failed in
+    /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'. An engine that failed in
     /// a probe is launched and asked once more, unless its failure says that this would be in vain.
     pub(crate) async fn round(
         &mut self,
@@ -266,25 +249,16 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
-    pub(crate) fn in_hindsight(&self, worker: usize) -> Option<Hindsight> {
+    pub(crate) fn pooled_fit(&self, worker: usize) -> Option<PooledFit> {
         let shared = self.current(worker).is_some_and(|current| current.shared);
-        self.session_log.session_twin.in_hindsight(worker, shared)
+        self.session_log.session_twin.pooled_fit(worker, shared)
     }
 
-    pub(crate) fn twin_judges(&self) -> bool {
-        self.session_log.session_twin.judges()
+    pub(crate) fn twin(&mut self) -> &mut SessionTwin {
+        &mut self.session_log.session_twin
     }
 
-    pub(crate) fn steps_in_hindsight(&self) -> Option<StepCosts> {
-        self.session_log.session_twin.steps_in_hindsight()
-    }
-
-    /// Other points are certified from here on.
-    pub(crate) fn dismiss_certifying_probes(&mut self) {
-        self.session_log.session_twin.dismiss();
-    }
-
-    /// Fits the twin to all that was learnt, and judges the probes of the running trials again: before points are compared, and before it
+    /// Fits the twin to all that was learnt, and judges the probes of the running trials again. Called before points are compared, and before it
     /// judges what is certified.
     pub(crate) fn fit_well(&mut self) {
         self.session_log.session_twin.fit_well();
@@ -292,10 +266,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
             let verdicts = self.second_thoughts(worker);
             self.judge_again(worker, verdicts);
         }
-    }
-
-    pub(crate) fn largest_batch(&self) -> u32 {
-        self.session_log.session_twin.largest
     }
 
     pub(crate) fn predictor(&mut self, worker: usize, prices: Prices, crowded: bool) -> Predictor<'_> {

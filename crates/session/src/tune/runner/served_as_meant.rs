@@ -6,7 +6,7 @@ use autotune_workload::Resent;
 
 /// Figures that differ by less than this share are the same.
 const SAME: f64 = 0.02;
-/// A chat template adds some tokens to an answer that is sent back, and half of its last KV block is never found: no more is a change.
+/// A larger share is a change. A chat template adds some tokens to an answer that is sent back, and half of its last KV block is never found.
 const INTACT: f64 = 0.05;
 
 /// One sentence about the requests of a probe's window; `None` if it has no answers.

@@ -13,7 +13,7 @@ use crate::digest::sha256;
 use crate::events::Sink;
 use crate::journal::{Entry, Journal, JournalError, Record, Writer, requests_of};
 use crate::private::{create_file, create_folder};
-use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned, Warmed};
+use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned};
 use crate::verdict::{Certainty, Verdict};
 use autotune_load::write_records;
 use autotune_plan::engine::live::widest;
@@ -108,7 +108,7 @@ impl<'a> SessionLog<'a> {
     pub fn next_launch(&mut self, wanted: TrialRequest) -> Launch {
         self.trials += 1;
         let live = self.may_alter(&wanted);
-        Launch { trial: self.trials, wanted, warmed: self.warmed(), live }
+        Launch { trial: self.trials, wanted, warmed: self.first_ready().map(|ready| ready.warmed), live }
     }
 
     /// Whether this trial's engine may change its limits while it runs. Arguments that will be deployed are launched plainly. So is every engine
@@ -119,19 +119,14 @@ impl<'a> SessionLog<'a> {
             && !self.cannot_change_live()
     }
 
-    /// The tokens of the largest step that had a CUDA graph on the first engine, to which the twin is fitted.
-    pub fn first_graph(&self) -> Option<i64> {
-        self.passed().iter().find_map(Entry::ready)?.process.graph
-    }
-
     /// Whether an engine could not change its limits.
     pub fn cannot_change_live(&self) -> bool {
         self.passed().iter().filter_map(Entry::ready).any(|ready| ready.process.live_unsupported_reason.is_some())
     }
 
-    /// The result of the first launch's warm-up, which sends whole answers.
-    pub fn warmed(&self) -> Option<Warmed> {
-        self.passed().iter().find_map(Entry::ready).map(|ready| ready.warmed)
+    /// The first launch: its warm-up sends whole answers, and to its engine the twin is fitted.
+    pub fn first_ready(&self) -> Option<&Ready> {
+        self.passed().iter().find_map(Entry::ready)
     }
 
     /// Moves to the first record of which `of` tells something: it and all before it are replayed.
@@ -142,7 +137,6 @@ impl<'a> SessionLog<'a> {
         Some((&self.journal.entries[place].record, told))
     }
 
-    /// Records a new step.
     pub fn record(&mut self, record: Record) -> Result<(), RunnerError> {
         self.append(record)?;
         // A new step ends the replay.
@@ -179,13 +173,10 @@ impl<'a> SessionLog<'a> {
         if let Some(other) = other {
             return Err(RunnerError::Diverged(format!("trial {trial} launched {other}, now {point} is asked")));
         }
+        let of = (trial, attempt);
         let recorded = self.replay(|record| match record {
-            Record::Ready { trial: t, attempt: a, ready } if (*t, *a) == (trial, attempt) => {
-                Some(Ok((**ready).clone()))
-            }
-            Record::NotReady { trial: t, attempt: a, failure } if (*t, *a) == (trial, attempt) => {
-                Some(Err(failure.clone()))
-            }
+            Record::Ready { trial, attempt, ready } if (*trial, *attempt) == of => Some(Ok((**ready).clone())),
+            Record::NotReady { trial, attempt, failure } if (*trial, *attempt) == of => Some(Err(failure.clone())),
             _ => None,
         });
         Ok(recorded.map(|(_, answer)| answer))
@@ -231,11 +222,12 @@ impl<'a> SessionLog<'a> {
         engine: Option<TwinEngine>,
     ) -> Result<Option<(Recorded, Option<FitProbe>)>, RunnerError> {
         let folder = self.folder.as_ref().map(|folder| folder.path.clone());
+        let of = (trial, probe);
         let recorded = self.replay(|record| match record {
-            Record::Probed { trial: t, probe: p, ask, verdict, .. } if (*t, *p) == (trial, probe) => {
+            Record::Probed { trial, probe, ask, verdict, .. } if (*trial, *probe) == of => {
                 Some((*ask, Ok((**verdict).clone())))
             }
-            Record::Broken { trial: t, probe: p, ask, failure } if (*t, *p) == (trial, probe) => {
+            Record::Broken { trial, probe, ask, failure } if (*trial, *probe) == of => {
                 Some((*ask, Err(failure.clone())))
             }
             _ => None,

@@ -56,6 +56,7 @@ impl<R: Rig> Worker<R> {
 
     async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
+        let lacks_graphs = self.current.as_ref().and_then(|current| current.lacks_graphs(&launch.wanted));
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
             Some(before) => {
                 before.note_cost(self.busy);
@@ -73,12 +74,16 @@ impl<R: Rig> Worker<R> {
             debug!(attempt, is_recorded = !live, "launch");
             let answer = match recorded {
                 Some(answer) => answer,
-                None => self.start(session_log, launch, on, attempt).await?,
+                None => {
+                    lacks_graphs.iter().for_each(|says| look(session_log).sink.take(&Event::Note(says)));
+                    self.start(session_log, launch, on, attempt).await?
+                }
             };
             match answer {
                 Ok(ready) => {
                     // An engine without some CUDA graphs has other step times than those that the twin is fitted to.
-                    let alike = has_graphs(look(session_log).first_graph(), point);
+                    let first_graph = look(session_log).first_ready().and_then(|first| first.process.graph);
+                    let alike = has_graphs(first_graph, point);
                     let engine = TwinEngine::of(look(session_log).plan, point, &ready).filter(|_| alike);
                     self.current = Some(Current {
                         trial: *trial,
@@ -150,7 +155,7 @@ impl<R: Rig> Worker<R> {
         }
     }
 
-    /// Probes the current trial. The inner result is the engine's; an engine that failed is launched and asked once more, unless
+    /// Probes the current trial. The inner result is the engine's. An engine that failed is launched and asked once more, unless
     /// its failure says that this would be in vain.
     pub async fn probe(
         &mut self,
@@ -236,7 +241,7 @@ impl<R: Rig> Worker<R> {
         let stopped = self.current.as_ref().filter(|c| !c.live);
         if let Some((wanted, on)) = stopped.map(|c| (TrialRequest::of(c.purpose, c.point.clone()), c.on)) {
             let attempt = 1 + look(session_log).attempts(trial);
-            let warmed = look(session_log).warmed();
+            let warmed = look(session_log).first_ready().map(|first| first.warmed);
             let live = look(session_log).may_alter(&wanted);
             let launch = Launch { trial, wanted, warmed, live };
             match self.start(session_log, &launch, live.then_some(on), attempt).await? {

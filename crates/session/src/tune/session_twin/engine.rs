@@ -10,7 +10,7 @@ use autotune_workload::{Outline, Resent};
 
 #[derive(Clone, Copy, Debug)]
 pub struct TwinEngine {
-    bounds: Bounds,
+    pub bounds: Bounds,
     /// Tokens of a KV block; `None` if prefixes are not reused.
     pub reused_block: Option<u32>,
     /// Whether others may use its machine.
@@ -101,15 +101,11 @@ impl TwinEngine {
         Self { bounds, reused_block: None, shared: false }
     }
 
-    pub fn bounds(&self) -> Bounds {
-        self.bounds
-    }
-
     pub fn reuses(&self) -> bool {
         self.reused_block.is_some()
     }
 
-    /// Requests that were drawn at one a second, as they are sent to this engine at a rate; a later turn comes `think` after the answer before it.
+    /// Requests that were drawn at one a second, as they are sent to this engine at a rate. A later turn comes `think` after the answer before it.
     /// With `apart`, each document takes its own room in the cache.
     pub fn sent(&self, outlines: &[Outline], rate: Rate, think: Option<Seconds>, apart: bool) -> Vec<Sent> {
         let mut sent: Vec<Sent> = Vec::with_capacity(outlines.len());

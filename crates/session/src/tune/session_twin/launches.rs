@@ -2,7 +2,7 @@
 //!
 //! A certified rate is for launches to come. On a GPU of their own they agree within 2 %. On shared cores a prior of 10 % holds until enough
 //! launches agree: the certifying launch may be a fast one. If the error by launches is larger than that by windows, the next certifying probe
-//! has a launch of its own, if the budget holds it.
+//! has its own launch, if the budget holds it.
 
 use std::collections::BTreeMap;
 

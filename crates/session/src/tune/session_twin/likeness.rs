@@ -7,15 +7,15 @@ use autotune_numerics::spread::{mean, squares};
 use autotune_records::units::Seconds;
 use autotune_twin::{FastReplay, Probe, StepCosts};
 
-/// The running requests of the twin may differ from the engine's by the larger of this share and this many requests. On thirteen probes of a 70B engine peaks differed by
-/// two requests, by three points of the cache, and by one preemption of 34 (`benches/recorded.rs`).
+/// The running requests of the twin may differ from the engine's by the larger of this share and this many requests. On thirteen probes of a 70B
+/// engine peaks differed by two requests, by three points of the cache, and by one preemption of 34 (`benches/recorded.rs`).
 const RUNNING: (f64, f64) = (0.15, 5.0);
 /// And so much of the KV cache: blocks, documents that are still computed, and sequences that have just ended take room.
 const CACHE: f64 = 0.1;
 /// A difference counts as far as it is larger than so many of its standard errors. A window of seconds has few readings.
 const ERRORS: f64 = 2.0;
 
-/// A figure of the engine beside that of its twin, read at the same moments: the means, or the largest where a journal holds no other.
+/// A figure of the engine beside that of its twin, read at the same moments. Both are means, or the largest where a journal holds no other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     pub engine: f64,
@@ -61,7 +61,7 @@ pub struct Likeness {
 }
 
 impl Likeness {
-    /// Of a probe and what its engine told, for a twin with those costs. The twin's gauges are read at the moments at which the engine's were: a
+    /// Of a probe and what its engine told, for a twin with those costs. The twin's gauges are read at the moments at which the engine's were. A
     /// batch that changes within milliseconds has peaks that readings two seconds apart do not see.
     pub fn of(probe: &Probe, told: &Telemetry, costs: &StepCosts) -> Self {
         let bounds = probe.bounds();

@@ -9,7 +9,7 @@ use super::super::sample_sizes::SampleSizes;
 use super::super::seeds::SeedLabel;
 use super::engine::TwinEngine;
 use crate::rig::{self, ServeObserver, Traffic};
-use crate::verdict::paired::LongRunReplay;
+use crate::verdict::paired::{Flight, LongRunReplay};
 use autotune_plan::settings::{Plan, WorkloadKind};
 use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{Answered, FastReplay, StepCosts};
@@ -43,6 +43,7 @@ impl TrafficSource<'_> {
 }
 
 /// Requests of the workload, drawn once for a session and stretched to each rate.
+#[derive(Default)]
 pub struct LongRunTraffic {
     sample_sizes: SampleSizes,
     /// By which seed, in which words, and with what resent.
@@ -74,7 +75,7 @@ impl LongRunTraffic {
         let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
         let _span = debug_span!("long_run_replay", %rate, requests).entered();
-        let long = LongRunReplay::replay(costs, engine.bounds(), engine.sent(traffic, rate, think, apart));
+        let long = LongRunReplay::replay(costs, engine.bounds, engine.sent(traffic, rate, think, apart));
         let Some(think) = think else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.
@@ -85,7 +86,7 @@ impl LongRunTraffic {
             return (long, requests);
         };
         let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), apart);
-        let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds(), &part, &mut FastReplay::default());
+        let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds, &part, &mut FastReplay::default());
         (long.corrected(LongRunReplay::served(&blocks), sums), requests)
     }
 
@@ -110,9 +111,6 @@ pub fn think_time(plan: &Plan) -> Option<Seconds> {
     }
 }
 
-/// A request of a long run: when it was due, its first and last token, infinite where they never came, and the tokens of its answer.
-pub type Flight = (Answered, u32);
-
 #[derive(Default)]
 pub struct Flights(pub Vec<Flight>);
 
@@ -124,8 +122,6 @@ impl ServeObserver for Flights {
         self.0.push((never, planned.output_tokens));
     }
 
-    fn refused(&mut self, _id: u32, _now: f64) {}
-
     fn token(&mut self, id: u32, first: f64, later: f64) {
         let (answer, _) = &mut self.0[id as usize];
         if answer.first.is_infinite() {
@@ -136,10 +132,6 @@ impl ServeObserver for Flights {
 
     fn finished(&mut self, id: u32, _cached: Option<u32>) -> u32 {
         self.0[id as usize].1
-    }
-
-    fn go_on(&mut self, _now: f64, _more_is_due: bool) -> Result<(), bool> {
-        Ok(())
     }
 }
 

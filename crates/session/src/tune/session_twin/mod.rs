@@ -1,7 +1,7 @@
 //! The twin of a session: fitted to its probes as they come, and used to estimate each verdict for long traffic.
 //!
 //! A probe is judged by a fit that has not seen it. Certifying probes at a rate enter only the fit in hindsight, which can only lower a certified
-//! rate. A new fit is made once the number of probes has grown by half, so that the engine does not wait for arithmetic after every probe.
+//! rate. A new fit is made once the number of probes has grown by half. So the engine does not wait for arithmetic after every probe.
 
 mod engine;
 mod launches;
@@ -17,7 +17,7 @@ use tracing::{debug, debug_span};
 pub use self::engine::TwinEngine;
 pub use self::launches::Launches;
 pub use self::likeness::{Compared, Likeness};
-pub use self::long_run::{Flight, Flights, LongRunTraffic, TrafficSource, served_in_blocks, think_time};
+pub use self::long_run::{Flights, LongRunTraffic, TrafficSource, served_in_blocks, think_time};
 use super::sample_sizes::SampleSizes;
 use crate::rig::{CacheUse, ProbeAsk, Telemetry};
 use crate::verdict::paired::{CheckedTwin, Judge, LongRunReplay, estimate};
@@ -29,7 +29,7 @@ use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{
     Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
 };
-use autotune_workload::{Material, Outline, Resent};
+use autotune_workload::{Material, Resent};
 
 /// A workload that ends before this many requests is no long run.
 const LEAST_LONG: usize = 2_000;
@@ -67,11 +67,11 @@ impl FitProbe {
     ) -> Self {
         let served = Served::of(records, cache.counted_share(), engine.reused_block);
         let objection = beyond(records, ask.window);
-        let steps = seen_steps(records, &served.cached, engine.bounds().max_num_batched_tokens);
+        let steps = seen_steps(records, &served.cached, engine.bounds.max_num_batched_tokens);
         Self {
             engine,
             ask,
-            probe: Probe::served(records, &served, engine.bounds()).with_steps(steps),
+            probe: Probe::served(records, &served, engine.bounds).with_steps(steps),
             resent: served.resent,
             told: told.clone(),
             objection,
@@ -86,11 +86,12 @@ impl FitProbe {
 
 /// The engine as all probes together show it.
 #[derive(Clone, Copy, Debug)]
-pub struct Hindsight {
+pub struct PooledFit {
     pub costs: StepCosts,
     pub launches: Launches,
 }
 
+#[derive(Default)]
 pub struct SessionTwin {
     pub sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
@@ -102,7 +103,7 @@ pub struct SessionTwin {
     tried: usize,
     /// Whether the count decided the last probe that the twin looked at.
     overruled: bool,
-    long_run: LongRunTraffic,
+    pub long_run: LongRunTraffic,
     /// The most requests that were streamed at the same time.
     pub largest: u32,
     /// The certifying probes at a rate of the points that are being certified, with their trials. No fit that judges uses them.
@@ -121,23 +122,7 @@ pub struct SessionTwin {
 
 impl SessionTwin {
     pub fn new(sample_sizes: SampleSizes) -> Self {
-        Self {
-            sample_sizes,
-            probes: Vec::new(),
-            trials: Vec::new(),
-            fit: None,
-            fit_probes: 0,
-            tried: 0,
-            overruled: false,
-            long_run: LongRunTraffic::new(sample_sizes),
-            largest: 0,
-            certifying_probes: Vec::new(),
-            checks: Vec::new(),
-            driven: Vec::new(),
-            resent: None,
-            arrivals: HashMap::new(),
-            fits: 0,
-        }
+        Self { sample_sizes, long_run: LongRunTraffic::new(sample_sizes), ..Self::default() }
     }
 
     /// What a verdict becomes when the twin takes the luck of the arrivals out of it.
@@ -179,7 +164,7 @@ impl SessionTwin {
         Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
     }
 
-    /// Whether the twin may judge the next probe: there is a fit, perhaps of too few probes yet, and the count did not decide the last compared probe.
+    /// Whether the twin may judge the next probe. There is a fit, perhaps of too few probes yet, and the count did not decide the last compared one.
     pub fn decides(&self) -> bool {
         self.fit.is_some() && !self.overruled
     }
@@ -225,19 +210,19 @@ impl SessionTwin {
     }
 
     /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
-    /// launches differ is told for the point that is certified on that worker, whose machine others may have a part of where it is `shared`.
-    pub fn in_hindsight(&self, worker: usize, shared: bool) -> Option<Hindsight> {
+    /// launches differ is told for the point that is certified on that worker. Others may have a part of its machine where it is `shared`.
+    pub fn pooled_fit(&self, worker: usize, shared: bool) -> Option<PooledFit> {
         let (trials, probes) = self.all_probes();
         let _span = debug_span!("refit", probes = probes.len()).entered();
         let fit = refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
-        Some(Hindsight {
+        Some(PooledFit {
             costs: fit.costs,
             launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial)), shared),
         })
     }
 
-    pub fn steps_in_hindsight(&self) -> Option<StepCosts> {
+    pub fn pooled_steps(&self) -> Option<StepCosts> {
         refit_costs(&self.all_probes().1, self.fit.as_ref()?, self.sample_sizes.fit).ok()
     }
 
@@ -316,18 +301,13 @@ impl SessionTwin {
         let outlines = self.long_run.of(source, self.sample_sizes.answer_time);
         let sent = engine.sent(outlines, rate, Some(think), source.material.documents_apart());
         let mut answers = Vec::new();
-        FastReplay::default().run(&costs, engine.bounds(), &sent, &mut answers);
+        FastReplay::default().run(&costs, engine.bounds, &sent, &mut answers);
         // The engine was empty before the first of them, and no conversation begins behind the last.
         let settled = &answers[answers.len() / 4..answers.len() * 3 / 4];
         let mean =
             settled.iter().map(|a| (a.last - a.at).min(SLOWEST * idle.0)).sum::<f64>() / settled.len().max(1) as f64;
         // In tenths of a second, so that a resumed session asks the same.
         (mean > 0.0).then_some(Seconds((mean * 10.0).ceil() / 10.0))
-    }
-
-    /// So many requests of long traffic, at one a second.
-    pub fn traffic(&mut self, source: TrafficSource, requests: usize) -> &[Outline] {
-        self.long_run.of(source, requests)
     }
 }
 
@@ -340,7 +320,7 @@ const UNSEEN: f64 = 0.5;
 /// A queue grows without end if this quantile of the time to first token exceeds so many seconds in a long run.
 pub const ENDLESS: (f64, f64) = (0.9, 5.0);
 
-/// The verdict of a rate at which a queue grows without end in a long run, if no promise is about waiting and so nothing else would tell.
+/// The verdict of a rate at which a queue grows without end in a long run. Only if no promise is about waiting: nothing else would tell.
 fn endless(verdict: &Verdict, long: &LongRunReplay, plan: &Plan) -> Option<Verdict> {
     let grows = long.log_of(Metric::Ttft, ENDLESS.0).is_some_and(|log| log > ENDLESS.1.ln());
     (grows && !promises_waiting(plan)).then(|| Verdict {

@@ -5,17 +5,17 @@
 //! `results/h200-70b-search-sixth`, whose arrivals were chosen, it was 2 % above, and the error 2.5 %.
 //!
 //! The choice knows only the twin, never the engine. Only windows that certify are chosen. In the 90 s of a search one block of time would hold the
-//! whole tail, and all points are compared on the same arrivals there.
+//! whole tail. All points are compared on the same arrivals there.
 
 use tracing::{debug, debug_span};
 
 use super::{SessionTwin, TrafficSource, TwinEngine, think_time};
 use crate::rig::ProbeAsk;
-use crate::verdict::paired::log_quantile_of;
+use crate::verdict::paired::{Flight, log_quantile_of};
 use autotune_numerics::parallel;
 use autotune_plan::settings::Limit;
 use autotune_records::units::{Rate, Seconds};
-use autotune_twin::{Answered, FastReplay, StepCosts, replay_faithfully};
+use autotune_twin::{FastReplay, StepCosts, replay_faithfully};
 use autotune_workload::{mix, outline};
 
 /// A seed that was chosen for one point serves the other too. Its p99s must lie this near to those of a long run, in logarithms.
@@ -75,7 +75,7 @@ fn drawn_seed(seed: u64, n: u64) -> u64 {
     if n == 0 { seed } else { mix(seed, &[n]) }
 }
 
-/// The quantile of each promise in the window of a probe, as the twin replays it, in logarithms, and whether that leaves what the twin knows. None
+/// The quantile of each promise in the window of a probe, as the twin replays it, in logarithms. Also whether that leaves what the twin knows. None
 /// where the twin does not know one of the promises.
 fn replayed(
     engine: &TwinEngine,
@@ -86,15 +86,15 @@ fn replayed(
     let outlines = outline(&plan.workload, material, ask.pace(seed), usize::MAX, |_| ask.answer_time);
     let sent = engine.sent(&outlines, Rate(1.0), think_time(plan), material.documents_apart());
     let mut answers = Vec::new();
-    let fidelity = replay_faithfully(costs, engine.bounds(), &sent, &mut FastReplay::default(), &mut answers);
+    let fidelity = replay_faithfully(costs, engine.bounds, &sent, &mut FastReplay::default(), &mut answers);
     let all = answers.into_iter().zip(sent.iter().map(|sent| sent.output));
-    let window: Vec<(Answered, u32)> = all.filter(|(answer, _)| ask.window.holds(Seconds(answer.at))).collect();
+    let window: Vec<Flight> = all.filter(|(answer, _)| ask.window.holds(Seconds(answer.at))).collect();
     let of = |limit: &Limit| log_quantile_of(&window, limit.metric, limit.quantile);
     Some((plan.slo.iter().map(of).collect::<Option<_>>()?, fidelity.out_of_scope()))
 }
 
-/// How far the quantiles of a window lie from those of a long run, in logarithms. A promise counts by as much less as it is further from its limit than
-/// the nearest one.
+/// How far the quantiles of a window lie from those of a long run, in logarithms. A promise counts by as much less as it is further from its limit
+/// than the nearest one.
 fn distance(window: &[f64], long: &[f64], promises: &[Limit]) -> f64 {
     let margins = || long.iter().zip(promises).map(|(long, limit)| long - limit.at_most.0.ln());
     let worst = margins().fold(f64::NEG_INFINITY, f64::max);

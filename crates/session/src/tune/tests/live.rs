@@ -24,12 +24,13 @@ fn starts(entries: &[Entry]) -> Vec<(Purpose, EngineProcess)> {
 }
 
 #[tokio::test]
-async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_own_arguments() {
+async fn one_launch_serves_the_search_after_a_proof_of_the_defaults_and_what_is_deployed_is_launched_with_its_arguments()
+ {
     let mut plan = alive(small());
     // Whoever is cut pays for a launch once more: the budget must not end for that.
     plan.budget.gpu_time *= 2;
-    let entries = resumes(&plan, 3, || Uneventful).await.entries;
-    let starts = starts(&entries);
+    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
+    let (answer, starts) = (answer.unwrap(), starts(&entries));
     let shares = |purpose: Purpose| purpose == Purpose::Search;
     assert!(starts.iter().filter(|(purpose, _)| shares(*purpose)).count() > 3, "{starts:?}");
     for (purpose, process) in &starts[1..] {
@@ -41,6 +42,13 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let counted = starts.iter().filter(|(_, process)| !process.altered).count() as u32;
     let failed = entries.iter().filter(|e| matches!(e.record, Record::NotReady { .. })).count() as u32;
     assert_eq!(Cost::of(&entries).launches, counted + failed);
+    let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
+    let certified = |result: &PointResult| result.certified_rate.is_some();
+    assert!(best.point != defaults.point && certified(&best) && certified(&defaults), "{}", answer.because);
+    let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted).unwrap();
+    assert!(of(Purpose::CertifyBaseline) < of(Purpose::Memory) && starts[of(Purpose::CertifyBaseline)].1.altered);
+    let arrivals = |point: &Point| windows(&entries, point)[0].1;
+    assert_eq!(arrivals(&best.point), arrivals(&defaults.point), "both have the same arrivals");
 }
 
 #[tokio::test]
@@ -68,21 +76,6 @@ fn windows(entries: &[Entry], wanted: &Point) -> Vec<(f64, u64)> {
         _ => None,
     };
     by_trial(entries).filter_map(of).collect()
-}
-
-#[tokio::test]
-async fn defaults_are_proved_before_launches_for_the_memory_end_their_engine() {
-    let mut plan = alive(small());
-    plan.budget.gpu_time *= 2;
-    let Run { answer, entries, .. } = resumes(&plan, 3, || Uneventful).await;
-    let (answer, starts) = (answer.unwrap(), starts(&entries));
-    let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
-    let certified = |result: &PointResult| result.certified_rate.is_some();
-    assert!(best.point != defaults.point && certified(&best) && certified(&defaults), "{}", answer.because);
-    let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted).unwrap();
-    assert!(of(Purpose::CertifyBaseline) < of(Purpose::Memory) && starts[of(Purpose::CertifyBaseline)].1.altered);
-    let arrivals = |point: &Point| windows(&entries, point)[0].1;
-    assert_eq!(arrivals(&best.point), arrivals(&defaults.point), "both have the same arrivals");
 }
 
 #[tokio::test]

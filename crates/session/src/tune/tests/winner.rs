@@ -3,7 +3,7 @@
 use super::live::alive;
 use super::*;
 use crate::rig::Trial;
-use crate::search::{Ask, Expectation, Incumbent, MakeStrategy, ProbedRate, Query, Strategy, Tell, strategy};
+use crate::search::{Expectation, Incumbent, MakeStrategy, ProbedRate, Query, Strategy, Tell, strategy};
 use autotune_plan::space::Value;
 use autotune_records::units::Rate;
 
@@ -15,7 +15,7 @@ impl Strategy for Tied {
         self.0.open(held);
     }
 
-    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Ask {
+    fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query> {
         self.0.ask(engine, in_flight)
     }
 

@@ -1,7 +1,7 @@
 //! The paired estimate: what was measured, minus the twin on the same arrivals, plus the twin on long traffic.
 //!
 //! The twin is a control variate: it removes the luck of the arrivals. What it explains badly stays in the error. The error comes from blocks of
-//! time and from probe to probe, never from the twin's own belief. Failures are not explained away: with one in the window, or where the twin
+//! time and from probe to probe, never from the twin's own belief. Failures are not explained away. With one in the window, or where the twin
 //! leaves its scope, the plain count decides and the result says why.
 //!
 //! Later turns of a conversation are replayed as they were sent, which ties the short run to the measured engine. In the long run they follow the
@@ -22,7 +22,7 @@ use autotune_records::quantiles::quantile_of_sorted;
 use autotune_records::units::Seconds;
 use autotune_twin::{Fit, Probe};
 
-pub use long::{LongRunReplay, log_quantile_of};
+pub use long::{Flight, LongRunReplay, latency, log_quantile_of};
 use pairs::{Block, Pairs, quantiles};
 
 /// The twin must explain at least this share of the variance for its word to count.
@@ -36,17 +36,15 @@ const LEAST_IN_A_BLOCK: usize = 8;
 const FLOOR: f64 = 0.02;
 /// By this factor the twin is slowed to see what a quantile makes of it.
 const SLOWER: f64 = 1.03;
-/// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms, and its weight beside what a session shows, in degrees of
-/// freedom. In the last fits of 16 sessions on H200s the spread was 0.2 to 2.1 %. Of their squares over that of this spread, a distribution F with this
-/// freedom has the largest likelihood.
+/// The spread of an engine's speed from probe to probe on a GPU of its own, in logarithms. Its weight beside what a session shows is in degrees of
+/// freedom. In the last fits of 16 sessions on H200s the spread was 0.2 to 2.1 %. Of their squares over that of this spread, a distribution F with
+/// this freedom has the largest likelihood.
 const SPREAD_OF_SPEED: f64 = 0.0075;
 const SPREAD_FREEDOM: f64 = 2.5;
 /// An engine is steadier than this quantile of those on a GPU of their own, or other sessions say nothing of it.
 const UNSTEADY: f64 = 0.95;
 /// The degrees of freedom of an error that earlier runs told, such as these two: they stand on some dozen runs.
 pub const FREEDOM_BEFOREHAND: f64 = 30.0;
-/// The windows that an operator looks at.
-const FIVE_MINUTES: Seconds = Seconds(300.0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -120,8 +118,8 @@ pub struct CheckedTwin<'a> {
 }
 
 impl CheckedTwin<'_> {
-    /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom. Three probes alone say little of a
-    /// spread. So on a GPU of its own the fit's is weighed with that of other sessions, unless it is above what 95 % of them show.
+    /// The standard deviation of the logarithm of the engine's speed from probe to probe, and its degrees of freedom. Three probes alone say little
+    /// of a spread. So on a GPU of its own the fit's is weighed with that of other sessions, unless it is above what 95 % of them show.
     fn spread_of_speed(&self) -> (f64, f64) {
         let (spread, freedom) = self.fit.run_to_run();
         let beside_others = (spread / SPREAD_OF_SPEED).powi(2);
@@ -204,13 +202,13 @@ fn one(
         explained,
         margin,
         confidence,
-        windows_that_hold: long.windows_that_hold(limit.metric, q, limit.at_most, correction, FIVE_MINUTES),
+        windows_that_hold: long.windows_that_hold(limit.metric, q, limit.at_most, correction),
         judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
         because,
     })
 }
 
-/// How much of what busy and calm blocks of time differ by, the twin knew: by the upper quantile that a block is large enough for.
+/// The share of the variance between blocks of time that the twin explains, by the upper quantile that a block is large enough for.
 fn explained(blocks: &[Block], q: f64) -> f64 {
     let each = by_block(blocks, q);
     let measured = variation(&each, |e| e[0]);
@@ -221,7 +219,7 @@ fn explained(blocks: &[Block], q: f64) -> f64 {
     }
 }
 
-/// The error of the slope of what was measured over what the twin replayed, from block to block of all these probes, and its degrees of freedom.
+/// The error of the slope of measured over replayed quantiles, from block to block of all these probes, and its degrees of freedom.
 ///
 /// The twin takes the slope to be one. So the error is the least squares' standard error, or the distance of their slope from one where that is
 /// more. It is one at most. Blocks of one probe have an error in common besides their own: `shared`, with its degrees of freedom.

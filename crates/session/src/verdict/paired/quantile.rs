@@ -1,7 +1,7 @@
 //! A quantile of few values, smoothly: the estimator of Harrell and Davis (Biometrika 69, 1982).
 //!
-//! The p99 of 500 requests is one of them; which one, is luck. Weighing its neighbours as the distribution of that order statistic says
-//! takes a part of the luck out, and does the same to the measured and the replayed latencies that are compared.
+//! The p99 of 500 requests is one of them; which one, is luck. Weighing its neighbours by the distribution of that order statistic
+//! removes a part of the luck. The measured and the replayed latencies that are compared are weighed alike.
 
 use statrs::function::beta::beta_reg;
 

@@ -1,8 +1,8 @@
 //! Limits that a running vLLM takes anew, so that one launch serves many points.
 //!
 //! vLLM has no way to change them, but it lets its scheduler be replaced. `live_scheduler.py` is vLLM's own scheduler with limits that are
-//! read from a file before each step. Launched at the largest limits of the space it then serves any smaller ones, and decides step by step
-//! what an engine launched with these would: seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
+//! read from a file before each step. Launched at the largest limits of the space, it then serves any smaller ones. It decides step by step what
+//! an engine launched with these would. That was seen with the scheduler classes of vLLM 0.24, 0.32 and 0.33, and on an H200, where two plain
 //! launches differ as much. What is fixed at a launch stays. The KV cache has the size that the largest limits leave, which is a little smaller.
 //! CUDA graphs are those of the launch, so a point whose own launch would capture fewer is launched for itself ([`serves`]). A best point other
 //! than the defaults is launched plainly for its proof, unless its own limits are the largest.
@@ -67,12 +67,12 @@ impl LiveLimits {
     }
 }
 
-/// The point to launch an engine with that shall later take the limits of others: this one, with limits as large as the space has them, or as it
-/// stands where a limit is left to the engine, which then tells its own. `None` if no limit is tuned, or the engine's arguments make it another
-/// one.
+/// The point to launch an engine with that shall later take the limits of others. It is this one, with limits as large as the space has them. It
+/// stays as it is where a limit is left to the engine, which then tells its own. `None` if no limit is tuned, or the engine's arguments make it
+/// another one.
 ///
 /// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
-/// launches with more memory follow. Larger limits leave less room for the KV cache: a 70B model on an H200 has 166,368 tokens with the largest
+/// launches with more memory follow. Larger limits leave less room for the KV cache. A 70B model on an H200 has 166,368 tokens with the largest
 /// limits of the space, and 182,272 with the defaults. That lowers the limit of the defaults by 4 % (by a twin of `results/h200-70b-search-eighth`).
 ///
 /// `graph` is what [`largest_graph`] told of an earlier launch. With it, a cap on sequences that leaves fewer CUDA graphs is kept as it stands.
@@ -126,11 +126,11 @@ pub fn largest_graph(plan: &Plan, effective: &Effective) -> Option<i64> {
     }
 }
 
-/// Whether a launch of this point would have a CUDA graph for each of its steps for which an engine with graphs up to `graph` tokens has one.
+/// Whether a launch of this point has every CUDA graph that its steps find in an engine with graphs up to `graph` tokens.
 ///
 /// vLLM captures them for steps of up to `2 * max-num-seqs` tokens, and for 512 or `max-num-batched-tokens` at most. Larger steps run without
-/// one (`VllmConfig._set_cudagraph_sizes` of 0.24 and 0.32). On an H200, an 8B model with 64 sequences and steps of 256 tokens was expected to
-/// keep its promises at 14 req/s, by an engine with graphs up to 512. Its own launches broke them at 5.3 (`results/h200-8b-gain-seventh`).
+/// one (`VllmConfig._set_cudagraph_sizes` of 0.24 and 0.32). On an H200, an engine with graphs up to 512 ran an 8B model with 64 sequences and
+/// steps of 256 tokens. It was expected to keep its promises at 14 req/s. Its own launches broke them at 5.3 (`results/h200-8b-gain-seventh`).
 pub fn has_graphs(graph: Option<i64>, point: &Point) -> bool {
     let LiveLimits { sequences, tokens } = LiveLimits::of(point);
     let missing = |(graph, sequences): (i64, i64)| 2 * sequences < tokens.map_or(graph, |tokens| graph.min(tokens));
@@ -150,6 +150,14 @@ pub fn serves(widest: &Point, graph: Option<i64>, point: &Point) -> bool {
     // vLLM refuses to start with a budget that is smaller than the cap.
     let starts = sequences.zip(tokens).is_none_or(|(sequences, tokens)| tokens >= sequences);
     starts && widest.0.len() == point.0.len() && point.0.iter().all(fits) && has_graphs(graph, point)
+}
+
+/// What to say where that engine could take the limits of a point, and a launch of the point has fewer CUDA graphs.
+pub fn fewer_graphs(widest: &Point, graph: Option<i64>, point: &Point) -> Option<String> {
+    let graph = graph.filter(|_| serves(widest, None, point) && !has_graphs(graph, point))?;
+    Some(format!(
+        "{point} gets a launch of its own: the running engine has CUDA graphs for steps of up to {graph} tokens, this point has fewer. `--{LARGEST_GRAPH} {graph}` in engine.args gives every point the same graphs, and saves such launches"
+    ))
 }
 
 /// Whether a point may start plainly whose engine failed at its start with the values of `widest`, and the class of live limits. What else
@@ -208,6 +216,9 @@ mod tests {
         assert_eq!(launched(Some(512)), Some(point(0.92, 64, 32768)));
         assert_eq!(launched(None), Some(point(0.92, 1024, 32768)));
         assert!(serves(&point(0.92, 64, 32768), Some(128), &point(0.92, 64, 4096)));
+        let says = |point: Point| fewer_graphs(&wide, Some(512), &point);
+        assert!(says(point(0.9, 64, 256)).unwrap().contains("`--max-cudagraph-capture-size 512` in engine.args"));
+        assert_eq!((says(point(0.9, 256, 8192)), says(point(0.92, 64, 256))), (None, None));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Dialect for Vllm {
         &["enable-prompt-tokens-details"]
     }
 
-    /// Developer mode opens `/reset_prefix_cache` and `/server_info` on the loopback address, which change nothing in how requests are served.
+    /// Developer mode opens `/reset_prefix_cache` and `/server_info`. Both are called between probes only.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[("VLLM_SERVER_DEV_MODE", "1")]
     }
@@ -86,7 +86,7 @@ impl Dialect for Vllm {
                 found.values.extend(STARTED_WITH.iter().filter_map(|n| Some((flag(n), started_with(config, n)?))));
                 let graph = after(config, "'max_cudagraph_capture_size': ").and_then(leading_count);
                 let graph = graph.and_then(|tokens| i64::try_from(tokens).ok());
-                found.values.extend(graph.map(|tokens| (live::LARGEST_GRAPH.to_owned(), Value::Int(tokens))));
+                found.values.extend(largest_graph(graph));
             } else if let Some(version) = banner_version(text) {
                 found.version.get_or_insert_with(|| version.to_owned());
             } else if let Some(tokens) = after(text, "KV cache size: ") {
@@ -115,10 +115,8 @@ impl Dialect for Vllm {
         let labels = page.labels(INFO).filter(|(name, _)| is_setting(name) && *name != "engine");
         let values =
             labels.filter_map(|(name, text)| Some((section_flag("cache_config", name), scalar(text)?))).collect();
-        let count = |label: &str| page.label(INFO, label)?.parse::<u64>().ok();
-        // Releases that do not tell the tokens tell the blocks.
-        let blocks = || count("num_gpu_blocks")?.checked_mul(count("block_size")?);
-        Effective { values, kv_cache_tokens: count("kv_cache_size_tokens").or_else(blocks), version: None }
+        let kv_cache_tokens = kv_cache_tokens(|label| page.label(INFO, label)?.parse().ok());
+        Effective { values, kv_cache_tokens, version: None }
     }
 
     /// Reads `/server_info?config_format=json`, with or without its outer shell.
@@ -135,13 +133,11 @@ impl Dialect for Vllm {
         }
         let graph =
             config.get("compilation_config").and_then(|section| section.get("max_cudagraph_capture_size")?.as_i64());
-        values.extend(graph.map(|tokens| (live::LARGEST_GRAPH.to_owned(), Value::Int(tokens))));
-        let cache = |name: &str| config.get("cache_config")?.get(name)?.as_u64();
-        let blocks = || cache("num_gpu_blocks")?.checked_mul(cache("block_size")?);
+        values.extend(largest_graph(graph));
         let version = info.get("system_env").and_then(|e| e.get("vllm_version")).and_then(|v| v.as_str());
         Effective {
             values,
-            kv_cache_tokens: cache("kv_cache_size_tokens").or_else(blocks),
+            kv_cache_tokens: kv_cache_tokens(|name| config.get("cache_config")?.get(name)?.as_u64()),
             version: version.map(str::to_owned),
         }
     }
@@ -152,7 +148,7 @@ impl Dialect for Vllm {
         EngineSample {
             running: page.value("vllm:num_requests_running"),
             waiting: page.value("vllm:num_requests_waiting"),
-            // Before the V1 engine had settled, the cache was called the GPU's.
+            // Older releases have `gpu_` in these names.
             kv_usage: page.largest("vllm:kv_cache_usage_perc").or_else(|| page.largest("vllm:gpu_cache_usage_perc")),
             preemptions: counter("vllm:num_preemptions"),
             prefix_queries: counter("vllm:prefix_cache_queries").or_else(|| counter("vllm:gpu_prefix_cache_queries")),
@@ -235,7 +231,7 @@ const SYMPTOMS: &[Symptom] = &[
         &["less than requested memory for kv ("],
         OutOfMemory,
         MemoryBound,
-        "The host has less free memory than the KV cache asks for: ask for less.",
+        "The host has less free memory than the KV cache asks for: lower kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE.",
     ),
     row(&["no available memory for the cache blocks"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
     row(&["to serve at least one request"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
@@ -322,6 +318,17 @@ const STARTED_WITH: &[&str] = &[
 fn section_flag(section: &str, name: &str) -> String {
     let renamed = RENAMED.iter().find(|(s, entry, _)| *s == section && *entry == name);
     renamed.map_or_else(|| flag(name), |(_, _, flag)| (*flag).to_owned())
+}
+
+/// The largest graph as a flag and its value.
+fn largest_graph(tokens: Option<i64>) -> Option<(String, Value)> {
+    Some((live::LARGEST_GRAPH.to_owned(), Value::Int(tokens?)))
+}
+
+/// The size of the KV cache, from the entry of each name. Releases that do not tell the tokens tell the blocks.
+fn kv_cache_tokens(entry: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let blocks = || entry("num_gpu_blocks")?.checked_mul(entry("block_size")?);
+    entry("kv_cache_size_tokens").or_else(blocks)
 }
 
 /// Entries that start with an underscore are the engine's own notes.
@@ -440,7 +447,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_readers_fall(
+        fn no_text_makes_the_readers_panic(
             text in any::<String>(),
             dict in "[ '\"\\\\:,{}a-z0-9.é]*",
             count in "[0-9,]{0,40}",
@@ -487,8 +494,7 @@ mod tests {
 
     #[test]
     fn the_real_engine_tells_everything() {
-        let sample =
-            Vllm.sample(&Page::parse(include_str!("../../../../../../tests/data/vllm/metrics_after_load.txt")));
+        let sample = Vllm.sample(&Page::parse(METRICS));
         let expected = EngineSample {
             running: Some(0.0),
             waiting: Some(0.0),

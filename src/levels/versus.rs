@@ -1,12 +1,12 @@
 //! Two sides that were driven with the same arrivals, sweep by sweep: the ratio of their limits, or of what one level measured.
 //!
-//! Sweeps are the blocks: what the arrivals of one sweep did to both sides cancels. Two of them tell their own scatter badly; there the errors
+//! Sweeps are the blocks: what the arrivals of one sweep did to both sides cancels. Two sweeps tell their scatter badly. There the errors
 //! that each side states for itself, as if nothing were shared, are weighed in as a prior.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::level::{CONFIDENCE, LevelSearch, LevelWindow, Range};
-use autotune_numerics::spread::{combined, jackknife, mean, squares};
+use super::{CONFIDENCE, LevelSearch, LevelWindow, Range};
+use crate::spread::{combined, jackknife, mean, squares};
 
 /// From so many sweeps on, their scatter alone counts.
 const ENOUGH: usize = 3;
@@ -52,13 +52,13 @@ impl Estimate {
     }
 }
 
-/// The limit of B over that of A, by the windows of each sweep on both sides: the scatter is that of leaving out one sweep after the other.
+/// The limit of B over that of A, by the windows of each sweep on both sides. The scatter is the jackknife's over sweeps.
 /// `None` if a side has no limit.
 pub fn of_limits(range: Range, sweeps: &[[Vec<LevelWindow>; 2]]) -> Option<Estimate> {
     let log_limit = |side: usize, without: Option<usize>| {
         let counted = sweeps.iter().enumerate().filter(|(sweep, _)| Some(*sweep) != without);
         let windows: Vec<LevelWindow> = counted.flat_map(|(_, sides)| sides[side].iter().cloned()).collect();
-        LevelSearch::new(range, range.lowest, 0.0, &windows).log_limit()
+        LevelSearch::new(range, range.lowest, 0.0, &windows).estimate().map(|root| (root.level, root.error))
     };
     let ratio = |without: Option<usize>| Some(log_limit(1, without)?.0 - log_limit(0, without)?.0);
     let ((a, a_error), (b, b_error)) = log_limit(0, None).zip(log_limit(1, None))?;
@@ -79,7 +79,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::search::LimitSeen;
+    use crate::levels::LimitSeen;
 
     const RANGE: Range = Range { lowest: 10.0, highest: 60.0, whole: false };
 
@@ -126,7 +126,6 @@ mod tests {
             }
             said.push((limits, count, f64::from(held) / 300.0, width));
         }
-        println!("limits, sweeps, coverage, half width: {said:?}");
         assert!(said.iter().all(|(_, _, coverage, _)| (0.88..=1.0).contains(coverage)), "{said:?}");
         assert!(said.iter().all(|(_, _, _, width)| *width < 0.12), "{said:?}");
     }

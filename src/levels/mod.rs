@@ -5,10 +5,12 @@
 //! from one elsewhere. So only near windows count. The stated errors of the margins come from blocks of time, and may be too wide or too narrow.
 //! The scatter of the windows around the line corrects them, against a prior of a few windows.
 
-use autotune_numerics::Z_95;
+mod versus;
+
+use autotune_numerics::{Z_95, bent};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::margins::bent;
+pub use versus::{Estimate, of_limits, of_pairs};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LimitSeen {
@@ -71,7 +73,7 @@ pub struct Range {
 
 impl Range {
     pub fn nearest(self, level: f64) -> f64 {
-        let level = if self.whole { level.round() } else { autotune_records::units::Rate(level).rounded().0 };
+        let level = if self.whole { level.round() } else { crate::units::Rate(level).rounded().0 };
         level.clamp(self.lowest, self.highest)
     }
 
@@ -218,8 +220,10 @@ impl<'w> LevelSearch<'w> {
             (None, None) => self.at_an_end(self.first),
             (Some(kept), None) if kept.level >= highest => self.at_an_end(highest),
             (None, Some(broken)) if broken.level <= lowest => self.at_an_end(lowest),
-            (Some(kept), None) => far(self.stepped(kept, up(kept.margin()))),
-            (None, Some(broken)) => far(self.stepped(broken, down(broken.margin()))),
+            (Some(kept), None) => far(self.stepped(kept, kept.margin().map_or(1.5, |m| (-m).exp().clamp(1.3, 3.0)))),
+            (None, Some(broken)) => {
+                far(self.stepped(broken, broken.margin().map_or(0.4, |m| (-m).exp().clamp(0.4, 0.8))))
+            }
             (Some(kept), Some(broken)) => self.closer(kept, broken),
         }
     }
@@ -269,9 +273,11 @@ impl<'w> LevelSearch<'w> {
     /// Between a level that was kept and one that was not: closes the bracket, then gathers windows on both sides of the root.
     fn closer(&self, kept: &LevelWindow, broken: &LevelWindow) -> NextLevel {
         let (low, high) = (kept.level.min(broken.level).ln(), kept.level.max(broken.level).ln());
-        let Some((line, root)) = self.binding_line() else {
+        let binding = self.lines().into_iter().map(|(_, line)| line).min_by(|a, b| a.root().total_cmp(&b.root()));
+        let Some((line, (lowest, highest))) = binding.zip(self.measured()) else {
             return NextLevel::Try { level: self.range.nearest(f64::midpoint(low, high).exp()), near: false };
         };
+        let root = line.root().clamp(lowest - 0.3, highest + 0.3);
         let near = |w: &&LevelWindow| (w.level.ln() - root).abs() < NEAR.0;
         let count = self.windows.iter().filter(near).count();
         if count == 0 {
@@ -314,11 +320,10 @@ impl<'w> LevelSearch<'w> {
         let above = self.range.nearest(to.min(highest + FURTHER).exp().max(highest.exp() + step));
         let below = self.range.nearest(from.max(lowest - FURTHER).exp().min(lowest.exp() - step));
         let tried = |level: f64| self.windows.iter().any(|w| w.level == level);
-        match () {
-            () if to > highest + STEP && !tried(above) => Some(above),
-            () if from < lowest - STEP && !tried(below) => Some(below),
-            () => None,
+        if to > highest + STEP && !tried(above) {
+            return Some(above);
         }
+        (from < lowest - STEP && !tried(below)).then_some(below)
     }
 
     /// The root where it and its interval lie between two levels that were measured: an end beyond every window would be a guess.
@@ -332,13 +337,8 @@ impl<'w> LevelSearch<'w> {
         Some(Root { level: stated(level), from: stated(from), to: stated(to), binding, error })
     }
 
-    /// The logarithm of the limit with its standard error, wherever it lies; `None` if nothing was broken.
-    pub(super) fn log_limit(&self) -> Option<(f64, f64)> {
-        self.estimate().map(|root| (root.level, root.error))
-    }
-
-    /// The lowest root, all in logarithms.
-    fn estimate(&self) -> Option<Root> {
+    /// The lowest root wherever it lies, all in logarithms; `None` if nothing was broken.
+    pub(super) fn estimate(&self) -> Option<Root> {
         let (lowest, highest) = self.measured()?;
         let most = highest - lowest + 1.0;
         let lines = self.lines();
@@ -356,15 +356,6 @@ impl<'w> LevelSearch<'w> {
     fn measured(&self) -> Option<(f64, f64)> {
         let logs = || self.windows.iter().map(|w| w.level.ln());
         logs().reduce(f64::min).zip(logs().reduce(f64::max))
-    }
-
-    /// The line with the lowest root.
-    fn binding_line(&self) -> Option<(Line, f64)> {
-        let (lowest, highest) = self.measured()?;
-        let lines = self.lines().into_iter().map(|(_, line)| line);
-        let line = lines.min_by(|a, b| a.root().total_cmp(&b.root()))?;
-        let root = line.root().clamp(lowest - 0.3, highest + 0.3);
-        Some((line, root))
     }
 
     /// A line for each limit that some window broke.
@@ -468,16 +459,6 @@ fn fit(points: &[[f64; 3]], centre: f64, reach: f64) -> Option<Line> {
     Some(Line { centre, at_centre, slope, mean, variance, t, noise })
 }
 
-/// How far up, by the margin of a level that was kept.
-fn up(margin: Option<f64>) -> f64 {
-    margin.map_or(1.5, |m| (-m).exp().clamp(1.3, 3.0))
-}
-
-/// How far down, by the margin of a level that was not.
-fn down(margin: Option<f64>) -> f64 {
-    margin.map_or(0.4, |m| (-m).exp().clamp(0.4, 0.8))
-}
-
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
@@ -556,7 +537,6 @@ mod tests {
             let coverage = f64::from(held) / f64::from(all);
             said.push((limit, knee, all, coverage, windows / 200, off[off.len() / 2]));
         }
-        println!("limit, knee, found, coverage, windows, off: {said:?}");
         for (limit, knee, all, coverage, windows, off) in &said {
             let fits = *all >= 198 && (0.8..=0.985).contains(coverage) && *windows <= 24 && *off < 0.04;
             assert!(fits, "limit {limit}, knee {knee}: {said:?}");

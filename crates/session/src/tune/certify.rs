@@ -2,117 +2,34 @@
 //! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started
 //! before: a running engine that can take their limits is enough for them. Its KV cache may be a little smaller than theirs, never larger.
 //!
-//! Two effects that no probe of minutes on one launch shows lower the result: bursts from which the engine does not recover (`stress`), and
-//! launches that are slower than this one (`launches`).
+//! Two effects lower the result, though no probe of minutes on one launch shows them. The engine does not recover from some bursts (`stress`), and
+//! other launches are slower than this one (`launches`).
 
-mod proof;
-
-use self::proof::{CLEAR, Certifier, MarginCurve, Proof, STRIDE, unproved};
+use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, STRIDE, unproved};
 use super::context::{Context, Proofs};
-use super::cost::{Before, MOST_WINDOWS, Prices, TRIES, certifying};
+use super::cost::{Before, MOST_WINDOWS, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
+use super::proving::Proving;
 use super::runner::{RunnerError, TrialStep};
 use super::seeds::SeedLabel;
-use super::session_twin::Hindsight;
+use super::session_twin::PooledFit;
 use super::trial::{Asking, TrialRequest};
-use crate::journal::{ExpectedQuantile, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
+use crate::events::Event;
+use crate::journal::{PROOF_OF_DEFAULTS, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
-use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
-use autotune_plan::space::Point;
+use crate::verdict::{Certainty, Outcome, Verdict, Window};
 use autotune_records::units::{Rate, Seconds};
 
-/// The first rate of a proof over the limit that the search expects: about where the certified rate will be. At 0.985, more first windows were cut: 14
-/// simulated sessions took 5 % more GPU minutes (`docs/results.md`, the search), and `results/h200-70b-search-tenth` two minutes.
+/// The first rate of a proof over the limit that the search expects: about where the certified rate will be. At 0.985, more first windows were cut:
+/// 14 simulated sessions took 5 % more GPU minutes (`docs/results.md`, the search), and `results/h200-70b-search-tenth` two minutes.
 const BEGIN: f64 = 0.96;
 /// Where a ceiling lies below that rate, certification begins at this many times the ceiling: the limit is expected there.
 const ABOVE: f64 = 1.03;
-/// Another probe of the best point must be expected to gain at least this share of what the search asks for each second of a launch and a probe.
-const WORTH: f64 = 0.5;
-/// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
-const WORTH_OF_DEFAULTS: f64 = 4.0;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
-
-/// A point that is being certified on a worker of its own.
-#[derive(Clone)]
-pub struct Proving {
-    /// Its worker, and its place among those that are certified together.
-    worker: usize,
-    purpose: Purpose,
-    pub point: Point,
-    /// Whether the process that runs proves it, and no other is launched for it.
-    runs: bool,
-    /// Whether its launch has served a whole window.
-    served: bool,
-    /// The limit that the search estimates for it.
-    estimate: Rate,
-    certifier: Certifier,
-    judged: Vec<(Rate, Verdict)>,
-    /// How many windows were driven.
-    windows: u64,
-    rate: Rate,
-    /// Why no more is driven.
-    ended: Option<String>,
-}
-
-impl Proving {
-    fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
-        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
-        let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
-        let (runs, served, windows, ended) = (false, false, 0, None);
-        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
-    }
-
-    /// Continues a proof of the same point.
-    fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
-        Self { certifier, judged, windows, rate, ..self }
-    }
-
-    /// Whether some rate is certified.
-    pub fn proves(&self) -> bool {
-        self.certifier.proof().is_some()
-    }
-
-    /// Whether it is the point that is going to be deployed.
-    fn is_best(&self) -> bool {
-        self.purpose != Purpose::CertifyBaseline
-    }
-
-    fn what(&self) -> &'static str {
-        if self.is_best() { "the certification of the best point" } else { PROOF_OF_DEFAULTS }
-    }
-
-    /// By how many times the least gain another probe must be expected to raise its rate.
-    fn worth(&self, prices: &Prices) -> f64 {
-        if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
-    }
-
-    /// Each promise over the rates near those that were driven, by all that was seen of it.
-    fn expected(&self) -> Vec<ExpectedQuantile> {
-        let Some((_, verdict)) = self.judged.last() else { return Vec::new() };
-        let by_promise = self.certifier.margins().into_iter().zip(&verdict.limits);
-        by_promise.map(|(margins, limit)| ExpectedQuantile { key: limit.key.clone(), margins }).collect()
-    }
-
-    fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
-        let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
-        let nearest = self.judged.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
-        PointResult {
-            certified_rate: Some(proof.rate),
-            confidence: Some(proof.confidence),
-            limit: Some(proof.limit),
-            limit_error: Some(proof.error),
-            binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
-            windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
-            seen: nearest.map(|(rate, verdict)| MeasuredAtRate::of(*rate, verdict)),
-            expected: self.expected(),
-            ..placed.clone()
-        }
-    }
-}
 
 /// Ends each proof that has a reason to end.
 fn end(proving: &mut [Proving], reasons: impl Iterator<Item = Option<String>>) {
@@ -144,9 +61,9 @@ impl<R: Rig> Context<'_, R> {
         to_come: Proofs,
         most: u64,
     ) -> Result<(), RunnerError> {
-        let proving: Vec<Proving> = asked.iter().enumerate().filter_map(Proving::of).collect();
         let last = self.proofs.last().map(|proof| proof.point.clone());
-        let mut proving: Vec<Proving> = proving.into_iter().map(|one| self.continued(one)).collect();
+        let proving = asked.iter().enumerate().filter_map(Proving::of);
+        let mut proving: Vec<Proving> = proving.map(|one| self.continued(one)).collect();
         let (prices, mut committed) = (self.prices(), Seconds(0.0));
         for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
             let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
@@ -164,14 +81,14 @@ impl<R: Rig> Context<'_, R> {
         }
         // What was seen of other points says nothing of these.
         if !proving.iter().any(|one| one.windows > 0 && last.as_ref() == Some(&one.point)) {
-            self.trial_runner.dismiss_certifying_probes();
+            self.trial_runner.twin().dismiss();
         }
         let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
         let ready = self.trial_runner.launch_each(launches).await?;
         end(&mut proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
         let mut proving = self.kept(proving, asked);
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
-        if self.tuned_memory().is_some() {
+        if self.plan.tuned_memory().is_some() {
             // Not the defaults that nobody deploys, and not those that a process served for the whole search.
             let is_default = |one: &Proving| one.runs && self.defaults.as_ref() == Some(&one.point);
             let soak = |one: &Proving| (one.worker, (one.is_best() && !is_default(one)).then(|| self.soak(&one.point)));
@@ -222,16 +139,12 @@ impl<R: Rig> Context<'_, R> {
         if one.certifier.done(search.precision, search.min_gain * one.worth(&prices)) {
             return Some("another probe is not expected to raise the rate".to_owned());
         }
-        if let Some(rate) = self.certified_of_defaults().filter(|rate| one.is_best() && one.certifier.failed_at(*rate))
-        {
+        let of_defaults = self.proofs.iter().find(|proof| self.defaults.as_ref() == Some(&proof.point));
+        let certified = of_defaults.and_then(|proof| Some(proof.certifier.proof()?.rate));
+        if let Some(rate) = certified.filter(|rate| one.is_best() && one.certifier.failed_at(*rate)) {
             return Some(format!("it cannot gain: it breaks a promise where the defaults are certified, at {rate}"));
         }
         is_spent(one.windows, &one.judged).then(|| format!("{} probes", one.windows))
-    }
-
-    fn certified_of_defaults(&self) -> Option<Rate> {
-        let proof = self.proofs.iter().find(|proof| self.defaults.as_ref() == Some(&proof.point))?;
-        Some(proof.certifier.proof()?.rate)
     }
 
     /// Those that have not ended; the others are concluded from what was seen of them.
@@ -318,9 +231,9 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
-    /// twin it is not far above the highest rate that the point kept, since one failed probe far above the limit tells little of it.
+    /// twin it is not far above the highest rate that the point kept. One failed probe far above the limit tells little of it.
     fn begin(&mut self, one: &Proving) -> Rate {
-        let costs = self.trial_runner.steps_in_hindsight();
+        let costs = self.trial_runner.twin().pooled_steps();
         let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
         let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
@@ -328,24 +241,23 @@ impl<R: Rig> Context<'_, R> {
         Rate(begin.0.min(highest)).rounded()
     }
 
-    /// Lowers what was proved by what no probe of one launch shows: how launches differ, and the rate from which the engine does not recover from a
-    /// burst.
+    /// Lowers what was proved by what no probe of one launch shows. Launches differ, and above some rate the engine does not recover from a burst.
     fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
-        let Some(Hindsight { costs, launches }) = self.trial_runner.in_hindsight(*worker) else { return };
+        let Some(PooledFit { costs, launches }) = self.trial_runner.pooled_fit(*worker) else { return };
         certifier.launches = launches;
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
         // A ceiling matters as far as it lowers the certified rate, or the next one.
-        let highest = Rate((proof.rate.0 * CLEAR).max(certifier.next(*rate).0));
+        let highest = Rate((proof.rate.0 * CEILING_OVER_SURE_RATE).max(certifier.next(*rate).0));
         let Some(ceiling) = self.ceiling(point, &costs, highest) else { return };
         certifier.bound(ceiling);
         if let Some(says) = ceiling.says(highest) {
-            self.detail(&says);
+            self.sink.take(&Event::Detail(&says));
         }
     }
 
-    /// Traffic that the search never used, for the baseline no longer than planned. Both points get the same arrivals where these are representative for
-    /// both (`representative_arrivals`).
+    /// Traffic that the search never used, for the baseline no longer than planned. Both points get the same arrivals where these are representative
+    /// for both (`representative_arrivals`).
     fn fresh(&self, one: &Proving) -> Asking {
         let (seed, plan, rate, nth) = (self.seed, self.plan.probe, one.rate, one.windows);
         // Before the search, the defaults may be what is going to be deployed.
@@ -354,15 +266,11 @@ impl<R: Rig> Context<'_, R> {
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };
         Box::new(move |trial, probe, answer_time| ProbeAsk {
-            rate,
             window: Window { from: ramp, to: ramp + window(answer_time) },
             arrival_seed: SeedLabel::FreshTraffic.of(seed, &[nth]),
             content_seed: SeedLabel::FreshTraffic
                 .of(seed, &[SeedLabel::Content as u64, u64::from(trial), u64::from(probe)]),
-            answer_time,
-            growth: 1.0,
-            slack: Slack::Times(1.0),
-            awaited: Awaited::All,
+            ..ProbeAsk::at(rate)
         })
     }
 

@@ -6,8 +6,8 @@
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-use super::super::predictor::Ceiling;
-use super::super::session_twin::Launches;
+use super::predictor::Ceiling;
+use super::session_twin::Launches;
 use crate::journal::COMMON_ERROR;
 use crate::verdict::paired::FREEDOM_BEFOREHAND;
 use crate::verdict::{Certainty, LimitResult, Verdict, broken_most};
@@ -20,23 +20,23 @@ const LAUNCH_SD: f64 = 0.015;
 const SHIFT_ERROR: f64 = 0.3;
 /// The slope of a margin over the logarithm of the rate where there is no twin.
 const SLOPE: f64 = 1.2;
-/// The slope without a twin of a promise that includes waiting, close below a rate that failed: a queue may form, of which lower rates tell little.
-/// Its error is as large as itself. With [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367
+/// The slope without a twin of a promise that includes waiting, close below a rate that failed. A queue may form, of which lower rates tell little.
+/// Its error is as large as the slope. With [`SLOPE`], 39 of 359 rates that the count certified were more than 3 % too high; with this, 2 of 367
 /// (`docs/results.md`, speculation). Real vLLM behind Dynamo had a slope of 22 between 0.95 and 1.05 of a certified rate.
 const SLOPE_OF_QUEUE: f64 = 6.0;
 /// The least slope of a margin: a twin that sees no rise is too flat.
 const LEAST_SLOPE: f64 = 0.3;
-/// The next rate below one that surely failed, as a factor. As long as nothing holds, each failed probe takes it once more. By 7 % each time, five
-/// probes of one proof on real vLLM came from 31.0 to 23.2 req/s, and the last was still above the limit.
+/// The next rate below one that surely failed, as a factor. As long as nothing holds, each failed probe takes it once more. On real vLLM, five
+/// probes of one proof came from 31.0 to 23.2 req/s by 7 % each time. The last was still above the limit.
 const BELOW_FAILURE: f64 = 0.93;
-/// The standard error of the logarithm of the rate from which on an engine collapses. In 14 sessions of `benches/search` on three engines whose
-/// KV cache fills, 25 of 27 true limits lay in the 90 % interval that this makes around the ceiling times e^[`CLEARANCE`].
+/// The standard error of the logarithm of the rate from which on an engine collapses. It makes a 90 % interval around the ceiling times
+/// e^[`CLEARANCE`]. In 14 sessions of `benches/search` on three engines whose KV cache fills, 25 of 27 true limits lay in it.
 const CEILING_SD: f64 = 0.04;
-/// How far the limit lies above a ceiling, in logarithms: a ceiling is what replays endure over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
+/// How far the limit lies above a ceiling, in logarithms: a ceiling is the highest rate that passes over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
 /// from 3.5 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
 const CLEARANCE: f64 = 0.03;
 /// A rate is 95 % sure if its ceiling is at least this many times the rate.
-pub const CLEAR: f64 = 1.037;
+pub const CEILING_OVER_SURE_RATE: f64 = 1.037;
 /// Where a ceiling binds, a certified rate lies at most this far below its limit, rounding included. No probe brings it nearer.
 const BELOW_CEILING: f64 = 0.075;
 /// The distance of a certified rate from its limit, in standard errors: 1.645 for 95 %, the rest for few blocks and rounding.
@@ -49,7 +49,7 @@ const RESOLUTION: f64 = 2e-4;
 /// No rate is looked for below this share of the lowest that was driven.
 const LOWEST_SHARE: f64 = 0.7;
 /// The least and the largest factor from one rate to the next.
-pub(super) const STRIDE: (f64, f64) = (0.75, 1.3);
+pub const STRIDE: (f64, f64) = (0.75, 1.3);
 
 /// Steps of the margins that a report shows.
 const REPORT_STEPS: i32 = 12;
@@ -83,7 +83,7 @@ pub struct Certifier {
     /// Log rates that were driven to their end, and those that surely failed: cut, saturated, or with a promise that was broken beyond measure.
     driven: Vec<f64>,
     failed: Vec<Failure>,
-    /// The log rate that stress replays endure at most, where that is near.
+    /// The highest log rate that passes the stress replay, where that is near.
     ceiling: Option<f64>,
     pub launches: Launches,
 }
@@ -131,11 +131,6 @@ impl Certifier {
         self.breaks_first(Rate(limit.exp())).is_some_and(known_less)
     }
 
-    /// Whether a stress replay sets a ceiling.
-    fn is_bound(&self) -> bool {
-        self.ceiling.is_some()
-    }
-
     /// Whether a probe at that rate or below was cut, saturated, or broke a promise beyond measure.
     pub fn failed_at(&self, rate: Rate) -> bool {
         self.failed.iter().any(|failed| failed.log_rate <= rate.0.ln())
@@ -158,8 +153,8 @@ impl Certifier {
             return 0.0;
         }
         let beyond = self.ceiling.map(|ceiling| (ceiling + CLEARANCE - log_rate) / CEILING_SD);
-        let endures = beyond.zip(Normal::new(0.0, 1.0).ok()).map_or(1.0, |(beyond, normal)| normal.cdf(beyond));
-        (0..self.evidence.len()).fold(endures, |least, l| {
+        let passes = beyond.zip(Normal::new(0.0, 1.0).ok()).map_or(1.0, |(beyond, normal)| normal.cdf(beyond));
+        (0..self.evidence.len()).fold(passes, |least, l| {
             let (margin, error, freedom) = self.at(l, log_rate);
             let t = StudentsT::new(0.0, 1.0, freedom.max(1.0));
             f64::min(least, t.map_or(0.0, |t| t.cdf(-margin / error)))
@@ -187,7 +182,7 @@ impl Certifier {
         (sum / weights, error / weights, freedom)
     }
 
-    /// The margin of a promise at a rate for a future launch, its error, and the freedom of that. The error includes what differs between launches, and the error of the twin.
+    /// The margin of a promise at a rate for a future launch, its error, and the freedom of that. The error includes those of launches and the twin.
     fn at(&self, l: usize, log_rate: f64) -> (f64, f64, f64) {
         let (margin, error, freedom) = self.pooled(l, log_rate);
         let of_launch = self.cautious_shift(l, log_rate, log_rate + COMMON_ERROR).max(LAUNCH_SD);
@@ -212,8 +207,8 @@ impl Certifier {
         self.slowed(l, log_rate, slower + error) - self.slowed(l, log_rate, slower)
     }
 
-    /// The place of the promise that breaks first as the rate rises: the one that broke where a failed rate bounds the limit, else the one with
-    /// the largest margin at the limit. None before a probe.
+    /// The place of the promise that breaks first as the rate rises. Where a failed rate bounds the limit, it is the one that broke, else the one
+    /// with the largest margin at the limit. None before a probe.
     pub fn breaks_first(&self, limit: Rate) -> Option<usize> {
         let bounds = |failed: &&Failure| failed.log_rate <= limit.0.ln() + 2.0 * RESOLUTION;
         if let Some(broken) = self.failed.iter().filter(bounds).find_map(|failed| failed.promise) {
@@ -225,7 +220,7 @@ impl Certifier {
     }
 
     /// Each promise's margin over the rates near those that were driven, as (rate, margin, standard error); none of a promise that was not seen.
-    pub(super) fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
+    pub fn margins(&self) -> Vec<Vec<(Rate, f64, f64)>> {
         let Some((lowest, highest)) = self.ends() else { return vec![Vec::new(); self.evidence.len()] };
         let (from, to) = (lowest + STRIDE.0.ln(), highest + STRIDE.1.ln());
         let rates = (0..=REPORT_STEPS).map(|i| from + (to - from) * f64::from(i) / f64::from(REPORT_STEPS));
@@ -262,7 +257,7 @@ impl Certifier {
         if self.may_queue(l, from, to) { SLOPE_OF_QUEUE * (to - from) } else { self.margin_shift(l, from, to) }
     }
 
-    /// Whether a queue may form between two rates, unseen: the promise includes waiting, a rate not far above failed, and no twin tells how the
+    /// Whether a queue may form between two rates, unseen. The promise includes waiting, a rate not far above failed, and no twin tells how the
     /// margin rises towards it.
     fn may_queue(&self, l: usize, from: f64, to: f64) -> bool {
         let waits = self.waits.get(l).copied().unwrap_or(false);
@@ -313,7 +308,7 @@ impl Certifier {
 
     /// So many times the precision as a share, or what a ceiling allows where that is more.
     fn as_near(&self, times: f64, precision: f64) -> f64 {
-        f64::max(times * precision, if self.is_bound() { BELOW_CEILING } else { 0.0 })
+        f64::max(times * precision, if self.ceiling.is_some() { BELOW_CEILING } else { 0.0 })
     }
 
     /// Whether the certified rate lies no further below the limit than that share.
@@ -331,7 +326,7 @@ impl Certifier {
         )
     }
 
-    /// Whether probing ends: the certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
+    /// Whether probing ends. The certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
     /// `worth`. If a margin is flat in the rate, or launches differ more than probes, no number of probes reaches the precision.
     pub fn done(&self, precision: f64, worth: f64) -> bool {
         self.is_within(self.as_near(DONE_ERRORS, precision)) || self.gain_of_another().is_some_and(|gain| gain < worth)
@@ -639,7 +634,7 @@ mod tests {
         assert!((proof.error - CEILING_SD).abs() < 0.001, "{proof:?}");
         assert!(certifier.precise(0.01) && certifier.done(0.01, 0.0), "no probe moves a ceiling");
         let log_clear = CEILING_SD * autotune_numerics::Z_95 - CLEARANCE;
-        assert!((0.0..0.001).contains(&(CLEAR.ln() - log_clear)), "{log_clear}");
+        assert!((0.0..0.001).contains(&(CEILING_OVER_SURE_RATE.ln() - log_clear)), "{log_clear}");
         certifier.bound(Ceiling::BelowAll);
         assert_eq!(certifier.proof(), None, "far below what was driven nothing is proved");
         let says = "the best point: no rate down to 9.00 req/s held on fresh traffic (3 probes)";

@@ -10,7 +10,7 @@ use autotune_numerics::bisection::narrowed;
 use autotune_numerics::parallel;
 use autotune_records::units::Rate;
 
-/// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %: on one simulated engine (L40S, multi-turn, a
+/// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %. On one simulated engine (L40S, multi-turn, a
 /// small KV cache) no session launched the point that has it.
 const RUNGS_TO_A_STEP: i32 = 4;
 /// A little more than the factor between two neighbouring rungs.
@@ -46,7 +46,7 @@ impl Bracket {
 }
 
 #[derive(Clone)]
-pub struct Endured {
+pub struct CeilingBracket {
     engine: TwinEngine,
     known: Bracket,
     /// Where the ceiling lay by an earlier fit, or lies on another engine. These two rungs are tried before others.
@@ -55,7 +55,7 @@ pub struct Endured {
     peaks: (Peaks, Peaks),
 }
 
-impl Endured {
+impl CeilingBracket {
     /// What is known of an engine: by itself, and else by what others have shown.
     pub fn of(engine: &TwinEngine, all: &[Self]) -> Self {
         let own = all.iter().find(|known| known.is_of(engine));
@@ -65,7 +65,7 @@ impl Endured {
         let shown = all.iter().filter_map(|other| other.shown_of(engine)).max_by_key(|shown| shown.known.ends());
         shown.unwrap_or_else(|| {
             // What another engine showed with the present fit is nearer than what this one showed with an earlier one. The cap moves a ceiling most.
-            let cap = |other: &&Self| other.engine.bounds().max_num_seqs == engine.bounds().max_num_seqs;
+            let cap = |other: &&Self| other.engine.bounds.max_num_seqs == engine.bounds.max_num_seqs;
             let fresh = all.iter().filter(|other| other.known.ends() == 2).max_by_key(cap);
             let guess = fresh.or(own).or(all.last()).map_or(Bracket::default(), |other| other.known.or(other.guess));
             Self { engine: *engine, known: Bracket::default(), guess, peaks: Default::default() }
@@ -73,12 +73,12 @@ impl Endured {
     }
 
     pub fn is_of(&self, engine: &TwinEngine) -> bool {
-        self.engine.bounds() == engine.bounds() && self.engine.reuses() == engine.reuses()
+        self.engine.bounds == engine.bounds && self.engine.reuses() == engine.reuses()
     }
 
     /// What it says of an engine with other limits of a step: where neither limit held a request back, both serve alike.
     fn shown_of(&self, engine: &TwinEngine) -> Option<Self> {
-        let (own, other) = (self.engine.bounds(), engine.bounds());
+        let (own, other) = (self.engine.bounds, engine.bounds);
         let (cap, budget) =
             (own.max_num_seqs.min(other.max_num_seqs), own.max_num_batched_tokens.min(other.max_num_batched_tokens));
         let free = |peaks: Peaks| {
@@ -144,7 +144,7 @@ impl Endured {
         if self.known.tells(tried).is_some() {
             return;
         }
-        if served.endures {
+        if served.passes {
             self.known.passed = Some(tried);
             self.peaks.0.see(served.peaks);
         } else {
@@ -191,9 +191,9 @@ mod tests {
     fn up_to(ceiling: i32, tried: &AtomicUsize) -> impl Fn(Rate) -> Option<StressResult> + Sync {
         move |rate| {
             tried.fetch_add(1, Ordering::Relaxed);
-            let endures = rung_of(rate) <= ceiling;
-            let (places, step_tokens) = if endures { (20, 400) } else { (40, 800) };
-            Some(StressResult { endures, peaks: Peaks { places, step_tokens, kv_usage: 0.0 } })
+            let passes = rung_of(rate) <= ceiling;
+            let (places, step_tokens) = if passes { (20, 400) } else { (40, 800) };
+            Some(StressResult { passes, peaks: Peaks { places, step_tokens, kv_usage: 0.0 } })
         }
     }
 
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_tried_again() {
-        let (tried, mut known) = (AtomicUsize::new(0), Endured::of(&engine(128), &[]));
-        let asks = |known: &mut Endured, rung: i32| {
+        let (tried, mut known) = (AtomicUsize::new(0), CeilingBracket::of(&engine(128), &[]));
+        let asks = |known: &mut CeilingBracket, rung: i32| {
             let before = tried.load(Ordering::Relaxed);
             let passes = known.passes(rung, up_to(123, &tried));
             (passes, tried.load(Ordering::Relaxed) - before)
@@ -233,13 +233,13 @@ mod tests {
     fn a_first_guess_is_that_of_the_latest_engine_of_the_same_cap() {
         // Their steps took all that they may.
         let all_taken = Peaks { places: 1024, step_tokens: 512, kv_usage: 0.0 };
-        let known = |cap: u32, passed: i32| Endured {
+        let known = |cap: u32, passed: i32| CeilingBracket {
             known: Bracket { passed: Some(passed), failed: Some(passed + 1) },
             peaks: (all_taken, all_taken),
-            ..Endured::of(&engine(cap), &[])
+            ..CeilingBracket::of(&engine(cap), &[])
         };
         let all = [known(64, 100), known(64, 101), known(128, 120)];
-        let guess = |cap: u32| Endured::of(&with_budget(cap, 4096), &all).guess.passed;
+        let guess = |cap: u32| CeilingBracket::of(&with_budget(cap, 4096), &all).guess.passed;
         assert_eq!((guess(64), guess(128), guess(32)), (Some(101), Some(120), Some(120)));
     }
 
@@ -247,7 +247,7 @@ mod tests {
     fn above_a_guess_that_was_too_low_no_step_is_tried_by_itself() {
         let tried = AtomicUsize::new(0);
         let guess = Bracket { passed: Some(99), failed: Some(100) };
-        let mut known = Endured { guess, ..Endured::of(&engine(128), &[]) };
+        let mut known = CeilingBracket { guess, ..CeilingBracket::of(&engine(128), &[]) };
         for step in 0..10 {
             let _ = known.beyond(rate_of(100 + step * RUNGS_TO_A_STEP), up_to(140, &tried));
         }
@@ -264,7 +264,7 @@ mod tests {
         ] {
             let (tried, mut beyond) = (AtomicUsize::new(0), Vec::new());
             for at in [119, 122, 125, 128, 140, 100] {
-                let mut known = Endured { guess, ..Endured::of(&engine(128), &[]) };
+                let mut known = CeilingBracket { guess, ..CeilingBracket::of(&engine(128), &[]) };
                 let found = known.beyond(rate_of(at), up_to(123, &tried)).unwrap();
                 beyond.push((found / STEP.ln() * f64::from(RUNGS_TO_A_STEP) * 10.0).round() / 10.0);
             }
@@ -275,15 +275,15 @@ mod tests {
     #[test]
     fn a_limit_that_held_nothing_back_changes_nothing() {
         let tried = AtomicUsize::new(0);
-        let mut first = Endured::of(&engine(128), &[]);
+        let mut first = CeilingBracket::of(&engine(128), &[]);
         let _ = first.beyond(rate_of(122), up_to(123, &tried));
-        let of = |cap: u32| Endured::of(&engine(cap), std::slice::from_ref(&first));
+        let of = |cap: u32| CeilingBracket::of(&engine(cap), std::slice::from_ref(&first));
         for cap in [41, 256] {
             assert_eq!(of(cap).known, first.known, "{cap}");
         }
         assert_eq!(of(40).known, Bracket { failed: None, ..first.known }, "the cap may help");
         assert_eq!((of(20).known, of(20).guess), (Bracket::default(), first.known), "it may not");
-        let budget = |budget: u32| Endured::of(&with_budget(128, budget), std::slice::from_ref(&first)).known;
+        let budget = |budget: u32| CeilingBracket::of(&with_budget(128, budget), std::slice::from_ref(&first)).known;
         assert_eq!(
             budget(2048),
             Bracket { failed: None, ..first.known },
@@ -293,9 +293,9 @@ mod tests {
         assert_eq!(budget(400), Bracket::default(), "some step would have been larger");
         // After a fit the first of two such engines that is asked about answers for both.
         let mut all = [first.clone(), of(256)];
-        all.iter_mut().for_each(Endured::refitted);
+        all.iter_mut().for_each(CeilingBracket::refitted);
         let _ = all[1].beyond(rate_of(122), up_to(121, &tried));
-        assert_eq!(Endured::of(&engine(128), &all).known, all[1].known);
-        assert_eq!(Endured::of(&engine(512), &all).known, all[1].known);
+        assert_eq!(CeilingBracket::of(&engine(128), &all).known, all[1].known);
+        assert_eq!(CeilingBracket::of(&engine(512), &all).known, all[1].known);
     }
 }

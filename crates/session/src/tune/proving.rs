@@ -1,0 +1,86 @@
+//! A point while it is certified: what was driven of it, and what that proves.
+
+use super::certifier::{Certifier, Proof};
+use super::cost::Prices;
+use crate::journal::{ExpectedQuantile, MeasuredAtRate, PROOF_OF_DEFAULTS, PointResult, Purpose};
+use crate::verdict::Verdict;
+use autotune_plan::space::Point;
+use autotune_records::units::Rate;
+
+/// The least expected gain of another probe of the best point, per second, over what the search asks of a launch and a probe.
+const WORTH: f64 = 0.5;
+/// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
+const WORTH_OF_DEFAULTS: f64 = 4.0;
+
+/// A point that is being certified on a worker of its own.
+#[derive(Clone)]
+pub struct Proving {
+    /// Its worker, and its place among those that are certified together.
+    pub worker: usize,
+    pub purpose: Purpose,
+    pub point: Point,
+    /// Whether the process that runs proves it, and no other is launched for it.
+    pub runs: bool,
+    /// Whether its launch has served a whole window.
+    pub served: bool,
+    /// The limit that the search estimates for it.
+    pub estimate: Rate,
+    pub certifier: Certifier,
+    pub judged: Vec<(Rate, Verdict)>,
+    /// How many windows were driven.
+    pub windows: u64,
+    pub rate: Rate,
+    /// Why no more is driven.
+    pub ended: Option<String>,
+}
+
+impl Proving {
+    pub fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
+        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
+        let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
+        let (runs, served, windows, ended) = (false, false, 0, None);
+        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
+    }
+
+    /// Continues a proof of the same point.
+    pub fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
+        Self { certifier, judged, windows, rate, ..self }
+    }
+
+    /// Whether some rate is certified.
+    pub fn proves(&self) -> bool {
+        self.certifier.proof().is_some()
+    }
+
+    /// Whether it is the point that is going to be deployed.
+    pub fn is_best(&self) -> bool {
+        self.purpose != Purpose::CertifyBaseline
+    }
+
+    pub fn what(&self) -> &'static str {
+        if self.is_best() { "the certification of the best point" } else { PROOF_OF_DEFAULTS }
+    }
+
+    /// By how many times the least gain another probe must be expected to raise its rate.
+    pub fn worth(&self, prices: &Prices) -> f64 {
+        if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
+    }
+
+    pub fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
+        let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
+        let nearest = self.judged.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
+        let keys = nearest.into_iter().flat_map(|(_, verdict)| &verdict.limits).map(|limit| limit.key.clone());
+        let expected = keys.zip(self.certifier.margins()).map(|(key, margins)| ExpectedQuantile { key, margins });
+        PointResult {
+            certified_rate: Some(proof.rate),
+            confidence: Some(proof.confidence),
+            limit: Some(proof.limit),
+            limit_error: Some(proof.error),
+            binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
+            windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
+            seen: nearest.map(|(rate, verdict)| MeasuredAtRate::of(*rate, verdict)),
+            expected: expected.collect(),
+            ..placed.clone()
+        }
+    }
+}
