@@ -310,7 +310,7 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t003-p01",
         ..gain_fifth
     };
-    // Not the launch with 64 sequences. Not the two other levels: spells of slower steps raised TPOT p99 by 11 and 19 %.
+    // Not the launch with 64 sequences. Not the two other levels: spells of slower steps raised TPOT p99 by 12 and 23 %.
     let gain_eighth = Driven {
         folder: "h200-8b-gain-eighth",
         levels: &["rate-13.73"],

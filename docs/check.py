@@ -4,6 +4,7 @@
 
 Run it from the root. It names every fault, and its exit status is 1 where there is one.
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -69,7 +70,7 @@ def sentences(file, text):
         ends = is_code or not line.strip() or line.startswith(("|", "#", "    ", "```"))
         if paragraph and (ends or re.match(r"\s*([*-]|\d+\.) ", line)):
             prose = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`|\$[^$]*\$", "CODE", " ".join(paragraph)))
-            yield from ((begun, sentence) for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z0-9(*\"\[])", prose))
+            yield from ((begun, sentence) for sentence in re.split(r"(?<=[.!?:;])[*)\"]*\s+", prose))
             paragraph = []
         if not ends:
             begun = begun if paragraph else number
@@ -77,8 +78,9 @@ def sentences(file, text):
 
 
 sources = [pathlib.Path(file) for folder in ("src", "crates", "lab", "benches", "examples", "tests") for file in sorted(pathlib.Path(folder).rglob("*.rs"))]
-for file, text in [*pages.items(), *((file, file.read_text()) for file in sources)]:
+results = pathlib.Path("results").glob("*/README.md")
+for file, text in [*pages.items(), *((file, file.read_text()) for file in [*results, *sources])]:
     for line, sentence in sentences(file, text):
-        if len(re.findall(r"[\w%.'’-]*\w[\w%.'’-]*", sentence)) > 25:
-            wrong.append(f"{file}:{line}: a sentence of more than 25 words: {sentence}")
+        if len(re.findall(r"[\w%.,'’-]*\w[\w%.,'’-]*", sentence)) > 25:
+            wrong.append(f"{os.path.relpath(file)}:{line}: a sentence of more than 25 words: {sentence}")
 sys.exit("\n".join(wrong) or 0)

@@ -23,7 +23,7 @@ const BLOCK: u32 = 16;
 /// No answer is longer.
 const MOST_TOKENS: f64 = 1024.0;
 
-/// What was drawn. Of two dozen tries it has the least loss over `baseline-rerun` and `mem095`, by their TPOT p99 at 2 and 2.5 req/s too. The
+/// What was drawn: chosen among two dozen tries by the loss over two configurations and by their TPOT p99 at 2 and 2.5 req/s. These are `baseline-rerun` and `mem095`. The
 /// medians of the configurations held out were printed beside and chose nothing; another draw with as good a loss misses more crossings.
 struct Draw {
     /// Tokens of a first answer and of a later one in the mean, and their relative deviation.

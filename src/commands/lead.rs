@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use super::{Failed, exit};
 use crate::cli::{RunArgs, token_variable};
 use crate::progress::{Event, Sink};
-use crate::rig::{Address, EitherRig, JobMark, RealRig, RemoteRig, TIMEOUT, Worker, WorkerError};
+use crate::rig::{Address, EitherRig, JobMark, RealRig, RemoteRig, WORKER_AWAY, Worker, WorkerError};
 use crate::token::{Token, VARIABLE};
 use crate::workload::Corpus;
 
@@ -61,7 +61,7 @@ impl Role {
         }
         let session = Worker::new_session();
         let others = workers.iter().cloned().enumerate().skip(1);
-        let led = others.map(|(rank, address)| Worker::new(rank, address, &session, token, TIMEOUT));
+        let led = others.map(|(rank, address)| Worker::new(rank, address, &session, token, WORKER_AWAY));
         led.collect::<Result<_, _>>().map(Self::Leads).map_err(|e| usage(e.to_string()))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::lead::{Role, rigs, token};
 use super::report::beside;
-use super::stop::{Stop, TIMEOUT};
+use super::stop::{Stop, UNHEARD};
 use super::worker::serve_leader;
 use super::{
     Failed, code_of, complain, corpus_says, exit, print, read_corpus, read_plan, runtime, simulated_profile, sink,
@@ -209,7 +209,7 @@ async fn until_stopped(session: &mut Session<'_, EitherRig>, stop: &mut Stop, si
 /// Ends the program when a signal is not heard because the session computes. Engines end first. Then the results are written by what the
 /// journal on the disk holds, which is whole behind every record.
 async fn last_resort(stop: Stop, out: PathBuf, resume: String) {
-    stop.unheard(TIMEOUT).await;
+    stop.unheard(UNHEARD).await;
     let kept = std::fs::read(out.join(journal::FILE)).ok().and_then(|text| journal::read(&text).ok());
     if let Some(journal) = &kept {
         clean_up(journal).await;

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// How long whoever was asked may compute on before it is ended all the same.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const UNHEARD: Duration = Duration::from_secs(5);
 
 /// What it takes to hear one, where nothing is computed.
 const MOMENT: Duration = Duration::from_millis(100);

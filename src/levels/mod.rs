@@ -537,6 +537,7 @@ mod tests {
             let coverage = f64::from(held) / f64::from(all);
             said.push((limit, knee, all, coverage, windows / 200, off[off.len() / 2]));
         }
+        println!("limit, knee, found, coverage, windows, off: {said:?}");
         for (limit, knee, all, coverage, windows, off) in &said {
             let fits = *all >= 198 && (0.8..=0.985).contains(coverage) && *windows <= 24 && *off < 0.04;
             assert!(fits, "limit {limit}, knee {knee}: {said:?}");

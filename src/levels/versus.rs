@@ -126,6 +126,7 @@ mod tests {
             }
             said.push((limits, count, f64::from(held) / 300.0, width));
         }
+        println!("limits, sweeps, coverage, half width: {said:?}");
         assert!(said.iter().all(|(_, _, coverage, _)| (0.88..=1.0).contains(coverage)), "{said:?}");
         assert!(said.iter().all(|(_, _, _, width)| *width < 0.12), "{said:?}");
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments;
 use crate::engine::variables;
-use crate::journal::{Cost, Entry, Gain, Journal, MeasuredAtRate, PointResult, Record, Status};
+use crate::journal::{Cost, Entry, Gain, Journal, MeasuredAtRate, PointResult, Purpose, Record, Status};
 use crate::printable::read_json;
 use crate::rig::Node;
 use crate::settings::{EngineKind, Limit};
@@ -223,16 +223,25 @@ impl Answer {
     }
 }
 
-/// How many probes drove a point at a rate; a burst has none. A point that the engine completed is one of those that it was launched with.
-fn probes(entries: &[Entry], point: &Point) -> u32 {
-    let mut trials = BTreeSet::new();
-    let mut count = 0;
-    for entry in entries {
+/// How many probes drove a point at a rate; a burst has none. What the defaults left to the engine, it tells when it is ready.
+fn probes(journal: &Journal, point: &Point) -> u32 {
+    let space = journal.header().map(|header| &header.plan.space);
+    let (mut trials, mut count) = (BTreeMap::new(), 0);
+    for entry in &journal.entries {
         match &entry.record {
-            Record::Launching { trial, point: launched, .. } if point.holding(launched) == *point => {
-                trials.insert(*trial);
+            Record::Launching { trial, point, purpose, .. } => {
+                trials.insert(*trial, (point.clone(), *purpose));
             }
-            Record::Probed { trial, ask, .. } => count += u32::from(trials.contains(trial) && !ask.is_burst()),
+            Record::Ready { trial, ready, .. } => {
+                if let Some((launched, Purpose::Baseline)) = trials.get_mut(trial)
+                    && let Some(space) = space
+                {
+                    *launched = ready.effective.complete(space, launched.clone());
+                }
+            }
+            Record::Probed { trial, ask, .. } if !ask.is_burst() => {
+                count += u32::from(trials.get(trial).is_some_and(|(launched, _)| launched == point));
+            }
             _ => {}
         }
     }
@@ -275,7 +284,7 @@ pub fn outcome(journal: &Journal) -> Outcome {
         })
     };
     let ready = ready_ones().next();
-    let probed = |placed: &PointResult| probes(&journal.entries, &placed.point);
+    let probed = |placed: &PointResult| probes(journal, &placed.point);
     let answer = |placed: &PointResult| Answer {
         parameters: placed.point.clone(),
         arguments: arguments(journal, &placed.point),
@@ -353,6 +362,14 @@ mod tests {
                 outcome(&journal);
             }
         });
+    }
+
+    /// The defaults of this session were left to the engine, and another point is the best.
+    #[test]
+    fn the_probes_of_a_point_are_its_own() {
+        let journal = read(include_bytes!("../../results/h200-8b-gain-eighth/journal.jsonl")).unwrap();
+        let Outcome { best, baseline, .. } = outcome(&journal);
+        assert_eq!((best.unwrap().probes, baseline.unwrap().probes), (Some(7), Some(3)));
     }
 
     #[test]

@@ -79,6 +79,7 @@ fn a_cap_that_leaves_fewer_cuda_graphs_is_launched_and_not_changed() {
     assert!(bench.has_answered(run.status), "{}", said(&run));
     let trials = trials(&bench.journal());
     let tried: Vec<_> = trials.iter().filter(|(purpose, _)| !purpose.launches_plainly()).collect();
+    assert!(tried.len() > 1, "another cap is launched: {trials:?}");
     for (_, Ready { process, effective, .. }) in tried {
         let launched = process.widest.as_ref().and_then(|widest| widest.get("max-num-seqs"));
         assert_eq!(launched, effective.values.get("max-num-seqs"), "{process:?}");

@@ -21,7 +21,7 @@ pub struct Residuals {
     pub answers: usize,
     /// Requests without a whole answer.
     pub failures: usize,
-    /// Answers whose TTFT or TPOT residual exceeds [`OUTLIER`] standard deviations.
+    /// Answers whose TTFT or TPOT residual exceeds [`OUTLIER`] robust standard deviations, each at least [`RESOLUTION`].
     pub outliers: usize,
     /// The robust standard deviation for the time to first token.
     pub ttft_sd: f64,

@@ -278,7 +278,7 @@ pub struct Gain {
 }
 
 /// The part of a limit's standard error, as a share of the rate, that no number of probes of one launch lowers. Other launches differ, and the
-/// twin is a little wrong. Without it, 70 % of the 90 % intervals held the truth in 500 sessions on kernel engines (commit 56fc364:
+/// twin is a little wrong. Without it, 69 % of the 90 % intervals held the truth in 500 sessions on kernel engines (commit 56fc364:
 /// `cargo bench --bench search -- --coarse --arms bayes --seeds 51..70`). By arithmetic on these sessions it makes that 84 to 89 %.
 pub const COMMON_ERROR: f64 = 0.025;
 

@@ -60,6 +60,7 @@ impl CacheUse {
     pub fn warning(&self, records: &[RequestRecord]) -> Option<String> {
         let (expected, measured) = self.expected_share.zip(self.measured_share)?;
         let (side, effect) = match measured - expected {
+            d if d > SHARE_TOLERANCE && self.reset => ("more", MORE_SHARED.to_owned()),
             d if d > SHARE_TOLERANCE => ("more", FROM_BEFORE.to_owned()),
             d if d < -SHARE_TOLERANCE => ("less", computed_again(records)),
             _ => return None,
@@ -73,6 +74,7 @@ impl CacheUse {
 }
 
 const FROM_BEFORE: &str = "earlier requests left them there, so TTFT is shorter than in production. Use another --seed, or restart the server";
+const MORE_SHARED: &str = "the prompts begin alike more than was meant, so TTFT is shorter than in production";
 const NOT_CACHED: &str =
     "TTFT is longer than in production. Check that prefix caching is on and that the KV cache is large enough";
 
@@ -96,6 +98,10 @@ mod tests {
             CacheUse { expected_share: expected, measured_share: measured, ..CacheUse::default() }.warning(&[])
         };
         assert!(warning(Some(0.0), Some(0.93)).unwrap().contains("held 93 % of the prompt tokens, more than the 0 %"));
+        assert!(warning(Some(0.0), Some(0.93)).unwrap().ends_with(FROM_BEFORE));
+        let emptied =
+            CacheUse { reset: true, expected_share: Some(0.0), measured_share: Some(0.93), ..CacheUse::default() };
+        assert!(emptied.warning(&[]).unwrap().ends_with(MORE_SHARED));
         assert!(warning(Some(0.5), Some(0.1)).unwrap().contains("less than the 50 %"));
         assert_eq!(warning(Some(0.5), Some(0.47)), None);
         assert_eq!(warning(None, Some(0.9)), None);

@@ -44,7 +44,7 @@ pub use server::{FIRST_SAMPLE, SAMPLE_EVERY};
 pub use server::{NoAnswer, Server, Warmed};
 pub use simulated::{Peaks, ServeObserver, SimulatedEngine, SimulatedRig, Traffic, prompt_shape};
 pub use telemetry::Telemetry;
-pub use worker::{TIMEOUT, Worker, WorkerError};
+pub use worker::{WORKER_AWAY, Worker, WorkerError};
 
 /// One engine at a time: launched, probed any number of times, stopped.
 pub trait Rig: Send {
@@ -210,7 +210,7 @@ impl ProbeAsk {
         whole.then(|| (self.window.length().0 * self.rate.0).round() as u32)
     }
 
-    /// A second at that rate; the worker of a session knows what an answer takes.
+    /// At that rate. Callers set window and seeds; the worker of a session sets `answer_time` and `growth`.
     pub(crate) fn at(rate: Rate) -> Self {
         let (from, to) = (Seconds(0.0), Seconds(1.0));
         Self {

@@ -14,7 +14,7 @@ use autotune_plan::printable::{printable, read_json};
 use autotune_records::units::Seconds;
 
 /// How long a worker may be out of reach: a pod that is moved pulls its image first.
-pub const TIMEOUT: Duration = Duration::from_secs(600);
+pub const WORKER_AWAY: Duration = Duration::from_secs(600);
 /// How long a stop is repeated: a worker that cannot be reached stops its engine by itself after [`super::SILENCE`].
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two attempts to reach a worker.

@@ -525,13 +525,13 @@ impl Strategy for Bayes {
     }
 
     fn points_expected(&self) -> usize {
-        let until_patience_ends = if self.margins.is_none() {
+        let launches_left_without_gain = if self.margins.is_none() {
             USUAL_LAUNCHES
         } else {
             (self.most_launches_without_gain() + 1).saturating_sub(self.launches_without_gain())
         };
         let usual = USUAL_LAUNCHES + self.most_launches_without_gain() - LAUNCHES_WITHOUT_GAIN;
-        self.promising.min(until_patience_ends.min(usual))
+        self.promising.min(launches_left_without_gain.min(usual))
     }
 }
 

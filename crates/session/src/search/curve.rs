@@ -141,4 +141,9 @@ mod tests {
         assert!(curve().gain(Rate(13.0)) < 1e-4);
         assert!((curve().gain(Rate(8.0)) - 0.25).abs() < 0.01);
     }
+
+    #[test]
+    fn a_point_that_holds_nowhere_has_no_root() {
+        assert_eq!(Curve { knots: vec![(0.0, 0.3), (1.0, 0.1)] }.root(), None);
+    }
 }

@@ -23,7 +23,9 @@ impl Infeasible {
                 self.refused.push((flag.clone(), value.clone()));
             }
             // A failure that was retried and came back is no evidence on other points, but this one is not worth a third start.
-            _ => self.points.push(point.clone()),
+            Consequence::ValueRefused { .. } | Consequence::PointOnly | Consequence::Retry | Consequence::Abort => {
+                self.points.push(point.clone());
+            }
         }
     }
 

@@ -32,7 +32,7 @@ const BELOW_FAILURE: f64 = 0.93;
 /// The standard error of the logarithm of the rate from which on an engine collapses. It makes a 90 % interval around the ceiling times
 /// e^[`CLEARANCE`]. In 14 sessions of `benches/search` on three engines whose KV cache fills, 25 of 27 true limits lay in it.
 const CEILING_SD: f64 = 0.04;
-/// How far the limit lies above a ceiling, in logarithms: a ceiling is the highest rate that passes over 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
+/// How far the limit lies above a ceiling, in logarithms: a ceiling is the highest rate whose stress replay passes, divided by 1.08 (`STRESS_FACTOR`). A rate is 95 % sure
 /// from 3.5 % below its ceiling on. At the ceiling itself, 5 of 16 rates of two such engines lay above their limit, 2 of them by more than 3 %.
 const CLEARANCE: f64 = 0.03;
 /// A rate is 95 % sure if its ceiling is at least this many times the rate.

@@ -54,10 +54,11 @@ impl Current {
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 
-    /// What to say where only the CUDA graphs of another launch keep its process from serving what is wanted.
-    pub fn lacks_graphs(&self, wanted: &TrialRequest) -> Option<String> {
+    /// What to say where only the CUDA graphs of another launch keep its process from serving what is wanted. `most` is the largest graph of the
+    /// first launch.
+    pub fn lacks_graphs(&self, wanted: &TrialRequest, most: Option<i64>) -> Option<String> {
         let widest = self.widest.as_ref().filter(|_| !wanted.anew && !wanted.purpose.launches_plainly())?;
-        fewer_graphs(widest, self.graph, &wanted.point)
+        fewer_graphs(widest, self.graph, most?, &wanted.point)
     }
 }
 

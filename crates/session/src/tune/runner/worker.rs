@@ -56,7 +56,9 @@ impl<R: Rig> Worker<R> {
 
     async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
-        let lacks_graphs = self.current.as_ref().and_then(|current| current.lacks_graphs(&launch.wanted));
+        let most = look(session_log).first_ready().and_then(|ready| ready.process.graph);
+        let current = self.current.as_ref().filter(|_| launch.live);
+        let lacks_graphs = current.and_then(|current| current.lacks_graphs(&launch.wanted, most));
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
             Some(before) => {
                 before.note_cost(self.busy);
@@ -75,7 +77,10 @@ impl<R: Rig> Worker<R> {
             let answer = match recorded {
                 Some(answer) => answer,
                 None => {
-                    lacks_graphs.iter().for_each(|says| look(session_log).sink.take(&Event::Note(says)));
+                    lacks_graphs
+                        .iter()
+                        .filter(|_| attempt == 1)
+                        .for_each(|says| look(session_log).sink.take(&Event::Note(says)));
                     self.start(session_log, launch, on, attempt).await?
                 }
             };

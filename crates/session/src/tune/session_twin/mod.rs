@@ -1,6 +1,6 @@
 //! The twin of a session: fitted to its probes as they come, and used to estimate each verdict for long traffic.
 //!
-//! A probe is judged by a fit that has not seen it. Certifying probes at a rate enter only the fit in hindsight, which can only lower a certified
+//! A probe is judged by a fit that has not seen it. Certifying probes at a rate enter only the pooled fit, which can only lower a certified
 //! rate. A new fit is made once the number of probes has grown by half. So the engine does not wait for arithmetic after every probe.
 
 mod engine;

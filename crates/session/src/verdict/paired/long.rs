@@ -140,7 +140,7 @@ impl LongRunReplay {
         reached.unwrap_or(0) as u32
     }
 
-    /// The share of [`FIVE_MINUTES`] in which the quantile stays within the limit. Every latency is `correction` (a logarithm) longer than
+    /// The share of windows of [`FIVE_MINUTES`] in which the quantile stays within the limit. Every latency is taken to be `correction` (a logarithm) longer than
     /// the twin says.
     pub fn windows_that_hold(&self, metric: Metric, q: f64, limit: Seconds, correction: f64) -> Option<f64> {
         let begin = self.flights.first()?.0.at;

@@ -152,11 +152,12 @@ pub fn serves(widest: &Point, graph: Option<i64>, point: &Point) -> bool {
     starts && widest.0.len() == point.0.len() && point.0.iter().all(fits) && has_graphs(graph, point)
 }
 
-/// What to say where that engine could take the limits of a point, and a launch of the point has fewer CUDA graphs.
-pub fn fewer_graphs(widest: &Point, graph: Option<i64>, point: &Point) -> Option<String> {
+/// What to say where that engine could take the limits of a point, and a launch of the point has fewer CUDA graphs. `most` is the largest graph of
+/// the first launch, which is that of the defaults.
+pub fn fewer_graphs(widest: &Point, graph: Option<i64>, most: i64, point: &Point) -> Option<String> {
     let graph = graph.filter(|_| serves(widest, None, point) && !has_graphs(graph, point))?;
     Some(format!(
-        "{point} gets a launch of its own: the running engine has CUDA graphs for steps of up to {graph} tokens, this point has fewer. `--{LARGEST_GRAPH} {graph}` in engine.args gives every point the same graphs, and saves such launches"
+        "{point} gets a launch of its own: the running engine has CUDA graphs for steps of up to {graph} tokens, its own launch has fewer. `--{LARGEST_GRAPH} {most}` in engine.args gives every point the same graphs, and saves such launches"
     ))
 }
 
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(launched(Some(512)), Some(point(0.92, 64, 32768)));
         assert_eq!(launched(None), Some(point(0.92, 1024, 32768)));
         assert!(serves(&point(0.92, 64, 32768), Some(128), &point(0.92, 64, 4096)));
-        let says = |point: Point| fewer_graphs(&wide, Some(512), &point);
+        let says = |point: Point| fewer_graphs(&wide, Some(256), 512, &point);
         assert!(says(point(0.9, 64, 256)).unwrap().contains("`--max-cudagraph-capture-size 512` in engine.args"));
         assert_eq!((says(point(0.9, 256, 8192)), says(point(0.92, 64, 256))), (None, None));
     }

@@ -48,7 +48,7 @@ impl Dialect for Vllm {
         &["enable-prompt-tokens-details"]
     }
 
-    /// Developer mode opens `/reset_prefix_cache` and `/server_info`. Both are called between probes only.
+    /// Developer mode opens `/reset_prefix_cache` and `/server_info`. It does so on the loopback address. Both are called at the start and between probes, never during one.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[("VLLM_SERVER_DEV_MODE", "1")]
     }
