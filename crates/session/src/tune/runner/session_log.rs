@@ -129,6 +129,11 @@ impl<'a> SessionLog<'a> {
         self.passed().iter().find_map(Entry::ready)
     }
 
+    /// The tokens of the largest step that had a CUDA graph on the first engine.
+    pub fn first_graph(&self) -> Option<i64> {
+        self.first_ready()?.process.graph
+    }
+
     /// Moves to the first record of which `of` tells something: it and all before it are replayed.
     fn replay<T>(&mut self, of: impl Fn(&Record) -> Option<T>) -> Option<(&Record, T)> {
         let told = |(place, entry): (usize, &Entry)| Some((place, of(&entry.record)?));

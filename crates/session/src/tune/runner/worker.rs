@@ -56,7 +56,7 @@ impl<R: Rig> Worker<R> {
 
     async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
         let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
-        let most = look(session_log).first_ready().and_then(|ready| ready.process.graph);
+        let most = look(session_log).first_graph();
         let current = self.current.as_ref().filter(|_| launch.live);
         let lacks_graphs = current.and_then(|current| current.lacks_graphs(&launch.wanted, most));
         let on = match self.current.take_if(|current| launch.live && current.serves(&launch.wanted)) {
@@ -77,18 +77,16 @@ impl<R: Rig> Worker<R> {
             let answer = match recorded {
                 Some(answer) => answer,
                 None => {
-                    lacks_graphs
-                        .iter()
-                        .filter(|_| attempt == 1)
-                        .for_each(|says| look(session_log).sink.take(&Event::Note(says)));
+                    if let Some(says) = lacks_graphs.as_ref().filter(|_| attempt == 1) {
+                        look(session_log).sink.take(&Event::Note(says));
+                    }
                     self.start(session_log, launch, on, attempt).await?
                 }
             };
             match answer {
                 Ok(ready) => {
                     // An engine without some CUDA graphs has other step times than those that the twin is fitted to.
-                    let first_graph = look(session_log).first_ready().and_then(|first| first.process.graph);
-                    let alike = has_graphs(first_graph, point);
+                    let alike = has_graphs(look(session_log).first_graph(), point);
                     let engine = TwinEngine::of(look(session_log).plan, point, &ready).filter(|_| alike);
                     self.current = Some(Current {
                         trial: *trial,
