@@ -106,9 +106,6 @@ pub struct Answer {
     /// One-sided confidence in the certified rate.
     pub confidence: Option<f64>,
     pub binding: Option<String>,
-    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise; none without a twin.
-    #[serde(default)]
-    pub windows_that_hold: Option<f64>,
     /// The limit in requests per second as certification knows it best; the certified rate lies below it.
     #[serde(default)]
     pub limit: Option<Rate>,
@@ -295,7 +292,6 @@ pub fn outcome(journal: &Journal) -> Outcome {
         confidence: placed.confidence,
         // What a burst breaks says nothing of a rate.
         binding: placed.binding.clone().filter(|_| probed(placed) > 0),
-        windows_that_hold: placed.windows_that_hold,
         limit: placed.limit,
         limit_error: placed.limit_error,
         seen: placed.seen.clone(),

@@ -244,9 +244,6 @@ pub(super) fn rows(outcome: &Outcome, verbose: bool) -> Vec<Row> {
         let there = |a: &Answer| seen(a)?.measured.get(key).map(|measured| beyond(*measured, *limit));
         row(&format!("  its {key}, limit {limit}"), &there);
     }
-    if verbose {
-        row("  5-minute windows at its rate that hold", &|a| a.seen.as_ref().and(a.windows_that_hold).map(percent));
-    }
     rows.retain(|(_, cells)| cells.iter().any(Option::is_some));
     if is_unmeasured(outcome) {
         rows.clear();
@@ -298,8 +295,8 @@ fn meant(outcome: &Outcome) -> Option<&'static str> {
     let columns = columns(outcome);
     let some = |of: fn(&Answer) -> bool| columns.iter().any(|(_, answer)| of(answer));
     if expects(outcome) {
-        // Only a twin tells how many windows hold.
-        let by_model = some(|answer| answer.windows_that_hold.is_some());
+        // Only a twin tells of a long run.
+        let by_model = some(|answer| !answer.long_run.is_empty());
         Some(if by_model {
             "Latencies: expected at the certified rate, from all certifying probes and the model of the engine."
         } else {

@@ -216,9 +216,6 @@ pub struct PointResult {
     pub confidence: Option<f64>,
     /// The promise that breaks first as the rate rises.
     pub binding: Option<String>,
-    /// The share of five-minute windows at the rate of `seen`, 0 to 1, that keep every promise, by the twin as the measurement corrects it.
-    #[serde(default)]
-    pub windows_that_hold: Option<f64>,
     /// The limit in rate as certification knows it best; the certified rate lies below it.
     #[serde(default)]
     pub limit: Option<Rate>,

@@ -22,16 +22,13 @@ impl HighestThatStarts {
         Self { values, starts: None, floor: 0, fails, told: false }
     }
 
-    /// The values to try next, at most so many at the same time: those that divide what is open into equal parts. It is the highest alone before
-    /// any was tried, and where a failure told how much was missing. None when the answer is known.
-    pub fn next(&self, at_once: usize) -> Vec<Value> {
+    /// The value to try next: that in the middle of what is open. It is the highest before any was tried, and where a failure told how much was
+    /// missing. `None` when the answer is known.
+    pub fn next(&self) -> Option<Value> {
         let from = self.starts.map_or(self.floor, |s| self.floor.max(s + 1));
-        let open = self.fails.saturating_sub(from);
-        if open == self.values.len() || open > 0 && self.told {
-            return self.values.get(self.fails - 1).cloned().into_iter().collect();
-        }
-        let parts = at_once.min(open) + 1;
-        (1..parts).filter_map(|part| self.values.get(from + part * (open + 1) / parts - 1)).cloned().collect()
+        let open = self.fails.checked_sub(from).filter(|open| *open > 0)?;
+        let highest = open == self.values.len() || self.told;
+        self.values.get(if highest { self.fails - 1 } else { from + open.div_ceil(2) - 1 }).cloned()
     }
 
     pub fn tell(&mut self, value: &Value, started: bool) {
@@ -70,48 +67,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_boundary_is_found_in_logarithmically_many_rounds() {
+    fn every_boundary_is_found_in_logarithmically_many_starts() {
         let values: Vec<Value> = (0..10).map(Value::Int).collect();
-        for (boundary, (at_once, most)) in (0..=10).flat_map(|b| [(1, 5), (2, 4), (9, 2), (20, 2)].map(|r| (b, r))) {
-            let mut search = HighestThatStarts::new(values.clone());
-            let mut rounds = 0;
-            loop {
-                let tried = search.next(at_once);
-                if tried.is_empty() {
-                    break;
-                }
-                assert!(rounds > 0 || tried == [Value::Int(9)], "the highest, because it usually does");
-                assert!(tried.len() <= at_once && tried.windows(2).all(|pair| pair[0].number() < pair[1].number()));
-                for value in tried {
-                    search.tell(&value, value.number().unwrap() < f64::from(boundary));
-                }
-                rounds += 1;
-                assert!(rounds <= most, "boundary {boundary}, {at_once} at once");
+        for boundary in 0..=10 {
+            let (mut search, mut starts) = (HighestThatStarts::new(values.clone()), 0);
+            while let Some(value) = search.next() {
+                assert!(starts > 0 || value == Value::Int(9), "the highest, because it usually does");
+                search.tell(&value, value.number().unwrap() < f64::from(boundary));
+                starts += 1;
+                assert!(starts <= 5, "boundary {boundary}");
             }
-            assert!(boundary < 10 || rounds == 1, "one start is enough where the highest value works");
+            assert!(boundary < 10 || starts == 1, "one start is enough where the highest value works");
             assert_eq!(search.found().and_then(Value::number), (boundary > 0).then(|| f64::from(boundary - 1)));
         }
     }
 
     #[test]
     fn a_failure_that_tells_what_is_missing_leads_to_the_highest_value_that_has_it() {
-        let shares =
-            |tried: Vec<Value>| tried.iter().map(|v| (v.number().unwrap() * 100.0).round()).collect::<Vec<_>>();
+        let percent = |tried: Option<Value>| tried.map(|v| (v.number().unwrap() * 100.0).round());
         let share = |percent: i32| Value::Real(f64::from(percent) / 100.0);
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());
-        assert_eq!(shares(search.next(1)), [97.0]);
+        assert_eq!(percent(search.next()), Some(97.0));
         // An H200 with 0.53 GiB of 139.8 too few.
         search.lacks(&share(97), 0.0038);
-        assert_eq!(shares(search.next(2)), [96.0]);
+        assert_eq!(percent(search.next()), Some(96.0));
         let mut works = search.clone();
         works.tell(&share(96), true);
-        assert_eq!((works.next(1), works.found()), (vec![], Some(&share(96))));
+        assert_eq!((works.next(), works.found()), (None, Some(&share(96))));
         // It fails again: what is left is divided.
         search.lacks(&share(96), 0.0001);
-        assert_eq!(shares(search.next(1)), [91.0]);
+        assert_eq!(percent(search.next()), Some(91.0));
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());
         search.lacks(&share(97), 0.2);
-        assert_eq!((search.next(1), search.found()), (vec![], None), "none of them has it");
+        assert_eq!((search.next(), search.found()), (None, None), "none of them has it");
     }
 
     #[test]
@@ -119,14 +107,13 @@ mod tests {
         for (lowest, boundary) in (0..=10).flat_map(|lowest| (0..=10).map(move |boundary| (lowest, boundary))) {
             let mut search = HighestThatStarts::new((0..10).map(Value::Int).collect());
             for _ in 0..5 {
-                for value in search.next(2) {
-                    match value.number().unwrap() {
-                        v if v < f64::from(lowest) => search.too_low(&value),
-                        v => search.tell(&value, v < f64::from(boundary)),
-                    }
+                let Some(value) = search.next() else { break };
+                match value.number().unwrap() {
+                    v if v < f64::from(lowest) => search.too_low(&value),
+                    v => search.tell(&value, v < f64::from(boundary)),
                 }
             }
-            assert_eq!(search.next(2), []);
+            assert_eq!(search.next(), None);
             let highest = (boundary > lowest).then(|| f64::from(boundary - 1));
             assert_eq!(search.found().and_then(Value::number), highest, "from {lowest} to {boundary}");
         }

@@ -3,12 +3,12 @@
 //! A session opens with many requests at once. They show what steps take in batches of every size, and a twin of that says at which rate to begin.
 //! Without it the first rate is what the short burst of the warm-up kept, often a third of the limit.
 
-use super::context::{Context, Proofs};
+use super::context::Context;
 use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
 use super::session_twin::AS_MEASURED;
 use super::trial::Asking;
-use crate::journal::{Entry, Record};
+use crate::journal::{Entry, Purpose, Record};
 use crate::rig::Rig;
 use crate::search::Strategy;
 use crate::verdict::Awaited;
@@ -38,12 +38,12 @@ impl<R: Rig> Context<'_, R> {
     pub async fn opening(&mut self, point: &Point, warm_up: Rate) -> Result<Rate, RunnerError> {
         // A short burst neither fills an engine nor leaves it as idle as open traffic does.
         let guess = self.plan.search.first_rate.unwrap_or(warm_up);
-        let affords = self.affords(self.prices().probe, Proofs::OfDefaults);
+        let affords = self.affords(self.prices().probe, &[Purpose::CertifyBaseline]);
         if self.plan.search.first_rate.is_some() || !self.sends_bursts() || !affords {
             return Ok(guess);
         }
         let burst = self.at_once(AT_ONCE, Awaited::All);
-        if let Some(Some(Err(diagnosis))) = self.send_bursts(vec![(0, Some(burst))]).await?.pop() {
+        if let Err(diagnosis) = self.send_burst(burst).await? {
             self.note(&format!("the defaults do not survive {AT_ONCE} requests at once: {}", diagnosis.says));
             return Ok(guess);
         }
@@ -56,8 +56,8 @@ impl<R: Rig> Context<'_, R> {
     pub async fn show_batches(&mut self, point: &Point, strategy: &mut dyn Strategy) -> Result<bool, RunnerError> {
         let Some(estimate) = strategy.estimate(point).filter(|_| self.sends_bursts()) else { return Ok(false) };
         let before = self.trial_runner.twin().largest;
-        let burst = self.burst(0, point, estimate);
-        if let [Some(Err(_))] = self.send_bursts(vec![(0, burst)]).await?[..] {
+        let Some(burst) = self.burst(point, estimate) else { return Ok(false) };
+        if self.send_burst(burst).await?.is_err() {
             self.note("the defaults do not survive the batches that a long run of this traffic comes to");
             return Ok(false);
         }
@@ -71,9 +71,9 @@ impl<R: Rig> Context<'_, R> {
 
     /// A batch as large as a long run reaches above that rate, if none was measured yet. It shows what steps take there, and whether there is
     /// memory for them.
-    pub fn burst(&mut self, worker: usize, point: &Point, rate: Rate) -> Option<Asking> {
+    pub fn burst(&mut self, point: &Point, rate: Rate) -> Option<Asking> {
         let costs = self.trial_runner.twin().pooled_steps()?;
-        let mut predictor = self.predictor(worker);
+        let mut predictor = self.predictor(0);
         let engine = predictor.predictions.engine(point)?;
         let served = predictor.stress_replay_of(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = served.peaks.places.min(engine.bounds.max_num_seqs).min(MOST_AT_ONCE);
@@ -82,8 +82,8 @@ impl<R: Rig> Context<'_, R> {
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {
             return None;
         }
-        if !self.affords(self.prices().certify * 2.0, Proofs::None) {
-            let ended = self.budget_ended(self.prices().certify * 2.0, Proofs::None);
+        if !self.affords(self.prices().certify * 2.0, &[]) {
+            let ended = self.budget_ended(self.prices().certify * 2.0, &[]);
             self.left_out(format!("what {count} requests at once do to the engine: {ended}"));
             return None;
         }

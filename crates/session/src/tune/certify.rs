@@ -6,7 +6,7 @@
 //! other launches are slower than this one (`launches`).
 
 use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, STRIDE, unproved};
-use super::context::{Context, Proofs};
+use super::context::Context;
 use super::cost::{Before, MOST_WINDOWS, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
@@ -20,6 +20,7 @@ use crate::journal::{PROOF_OF_DEFAULTS, PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::verdict::{Certainty, Outcome, Verdict, Window};
+use autotune_plan::space::Point;
 use autotune_records::units::{Rate, Seconds};
 
 /// The first rate of a proof over the limit that the search expects: about where the certified rate will be. At 0.985, more first windows were cut:
@@ -30,11 +31,6 @@ const ABOVE: f64 = 1.03;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
-
-/// Ends each proof that has a reason to end.
-fn end(proving: &mut [Proving], reasons: impl Iterator<Item = Option<String>>) {
-    proving.iter_mut().zip(reasons).for_each(|(one, reason)| one.ended = reason);
-}
 
 /// Whether a proof has had its windows: so many whole ones, or so many in all.
 fn is_spent(windows: u64, judged: &[(Rate, Verdict)]) -> bool {
@@ -52,73 +48,71 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Drives engines, each on a worker of its own, with fresh arrivals near their estimates. It ends when the limits are known to the
-    /// precision, or after `most` windows. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among
-    /// what was left out. A proof of the same point that was begun before continues.
+    /// Drives a point with fresh arrivals near its estimate. It ends when the limit is known to the precision, or after `most` windows. It also ends
+    /// when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out. A proof of the same point
+    /// that was begun before continues.
     pub async fn certify(
         &mut self,
-        asked: &mut [&mut (Purpose, PointResult)],
-        to_come: Proofs,
+        purpose: Purpose,
+        placed: &mut PointResult,
+        to_come: &[Purpose],
         most: u64,
     ) -> Result<(), RunnerError> {
+        let Some(estimate) = placed.estimated_rate else { return Ok(()) };
         let last = self.proofs.last().map(|proof| proof.point.clone());
-        let proving = asked.iter().enumerate().filter_map(Proving::of);
-        let mut proving: Vec<Proving> = proving.map(|one| self.continued(one)).collect();
-        let (prices, mut committed) = (self.prices(), Seconds(0.0));
-        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            let before = self.trial_runner.before(one.worker, &TrialRequest::of(one.purpose, one.point.clone()));
-            one.runs = before != Before::Launching;
-            let price = prices.certify + prices.preparing(before);
-            if self.affords(committed + price, to_come) {
-                committed += price;
-            } else {
-                one.ended = Some(self.budget_ended(committed + price, to_come));
-            }
-        }
-        let mut proving = self.kept(proving, asked);
-        if proving.is_empty() {
-            return Ok(());
-        }
-        // What was seen of other points says nothing of these.
-        if !proving.iter().any(|one| one.windows > 0 && last.as_ref() == Some(&one.point)) {
-            self.trial_runner.twin().dismiss();
-        }
-        let launches = proving.iter().map(|one| (one.worker, one.purpose, one.point.clone())).collect();
-        let ready = self.trial_runner.launch_each(launches).await?;
-        end(&mut proving, ready.into_iter().map(|ready| ready.err().map(|d| d.says)));
-        let mut proving = self.kept(proving, asked);
-        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load.
-        if self.plan.tuned_memory().is_some() {
-            // Not the defaults that nobody deploys, and not those that a process served for the whole search.
-            let is_default = |one: &Proving| one.runs && self.defaults.as_ref() == Some(&one.point);
-            let soak = |one: &Proving| (one.worker, (one.is_best() && !is_default(one)).then(|| self.soak(&one.point)));
-            let soaks = proving.iter().map(soak).collect();
-            let answers = self.send_bursts(soaks).await?;
-            let dies = "the engine runs out of memory when every place of its batch is taken";
-            let says = answers.iter().map(|a| a.as_ref().is_some_and(|a| !survived(a)).then(|| dies.to_owned()));
-            end(&mut proving, says);
-            proving = self.kept(proving, asked);
-        }
-        let burst = |one: &Proving| (one.worker, self.burst(one.worker, &one.point, one.estimate));
-        let bursts = proving.iter().map(burst).collect();
-        let answers = self.send_bursts(bursts).await?;
-        let dies = "the engine does not survive the batches that a long run of this traffic comes to";
-        let says = answers.iter().map(|a| matches!(a, Some(Err(_))).then(|| dies.to_owned()));
-        end(&mut proving, says);
-        let mut proving = self.kept(proving, asked);
-        self.trial_runner.fit_well();
-        for one in proving.iter_mut().filter(|one| one.windows == 0) {
-            one.rate = self.begin(one);
+        let mut one = self.continued(Proving::new(purpose, placed.point.clone(), estimate));
+        if one.ended.is_none() {
+            one.ended = self.prepare(&mut one, last, to_come).await?;
         }
         for _ in 0..most {
-            if !self.drive(&mut proving, to_come).await? {
+            if one.ended.is_some() {
                 break;
             }
+            self.drive(&mut one, to_come).await?;
         }
-        for one in proving {
-            self.conclude(one, asked);
-        }
+        self.conclude(one, placed);
         Ok(())
+    }
+
+    /// Starts the engine of a proof, and shows it the batches that it has to survive. Returns why there is nothing to drive, if so.
+    async fn prepare(
+        &mut self,
+        one: &mut Proving,
+        last: Option<Point>,
+        to_come: &[Purpose],
+    ) -> Result<Option<String>, RunnerError> {
+        let before = self.trial_runner.before(0, &TrialRequest::of(one.purpose, one.point.clone()));
+        let price = self.prices().certify + self.prices().preparing(before);
+        if !self.affords(price, to_come) {
+            return Ok(Some(self.budget_ended(price, to_come)));
+        }
+        // What was seen of other points says nothing of this one.
+        if one.windows == 0 || last.as_ref() != Some(&one.point) {
+            self.trial_runner.twin().dismiss();
+        }
+        if let Err(diagnosis) = self.trial_runner.launch(one.purpose, one.point.clone()).await? {
+            return Ok(Some(diagnosis.says));
+        }
+        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load. Not the defaults that
+        // nobody deploys, and not those that a process served for the whole search.
+        let runs = before != Before::Launching && self.defaults.as_ref() == Some(&one.point);
+        if self.plan.tuned_memory().is_some() && one.is_best() && !runs {
+            let soak = self.soak(&one.point);
+            if !survived(&self.send_burst(soak).await?) {
+                return Ok(Some("the engine runs out of memory when every place of its batch is taken".to_owned()));
+            }
+        }
+        if let Some(burst) = self.burst(&one.point, one.estimate)
+            && self.send_burst(burst).await?.is_err()
+        {
+            let dies = "the engine does not survive the batches that a long run of this traffic comes to";
+            return Ok(Some(dies.to_owned()));
+        }
+        self.trial_runner.fit_well();
+        if one.windows == 0 {
+            one.rate = self.begin(one);
+        }
+        Ok(None)
     }
 
     /// With what an earlier proof of the same point saw; ended where no other window is wanted.
@@ -147,77 +141,53 @@ impl<R: Rig> Context<'_, R> {
         is_spent(one.windows, &one.judged).then(|| format!("{} probes", one.windows))
     }
 
-    /// Those that have not ended; the others are concluded from what was seen of them.
-    fn kept(&mut self, mut proving: Vec<Proving>, asked: &mut [&mut (Purpose, PointResult)]) -> Vec<Proving> {
-        let ended: Vec<Proving> = proving.extract_if(.., |one| one.ended.is_some()).collect();
-        for one in ended {
-            if one.windows > 0 {
-                self.conclude(one, asked);
-            } else if let Some(says) = &one.ended {
-                self.left_out(format!("{}: {says}", one.what()));
-            }
+    /// Drives the engine once more, where the budget holds that.
+    async fn drive(&mut self, one: &mut Proving, to_come: &[Purpose]) -> Result<(), RunnerError> {
+        // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
+        let (certify, launch) = (self.prices().certify, self.prices().launch);
+        let wants = one.served && one.certifier.wants_launches();
+        let again = wants && self.affords(certify + launch, to_come);
+        if one.windows > 0 && !self.affords(certify, to_come) {
+            let wanted = certify + if wants { launch } else { Seconds(0.0) };
+            one.ended = Some(self.budget_ended(wanted, to_come));
+            return Ok(());
         }
-        proving
+        one.served &= !again;
+        let step = TrialStep {
+            worker: 0,
+            launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
+            probe: Some((self.fresh(one), Certainty::CERTIFIED)),
+        };
+        one.windows += 1;
+        match self.trial_runner.step(step).await? {
+            Err(diagnosis) => {
+                one.ended = Some(diagnosis.says);
+                return Ok(());
+            }
+            Ok(verdict) if verdict.outcome != Outcome::Void => {
+                let rate = judged_rate(one.rate, &verdict);
+                one.served |= verdict.complete;
+                one.certifier.add_probe(rate, &verdict, self.curves(one));
+                one.judged.push((rate, verdict));
+                self.apply_stress_ceiling(one);
+            }
+            Ok(_) => {}
+        }
+        one.ended = self.why_ended(one);
+        if one.ended.is_none() {
+            one.rate = one.certifier.next(one.rate);
+        }
+        self.standing(self.prices().proving(to_come.len(), usize::from(one.ended.is_none())) + self.to_follow);
+        Ok(())
     }
 
-    /// Drives those that have not ended once more, all at the same time; whether there was one.
-    async fn drive(&mut self, proving: &mut [Proving], to_come: Proofs) -> Result<bool, RunnerError> {
-        let (mut steps, mut committed) = (Vec::new(), Seconds(0.0));
-        let mut left = proving.iter().filter(|one| one.ended.is_none()).count() as f64;
-        for one in proving.iter_mut().filter(|one| one.ended.is_none()) {
-            // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
-            let (certify, launch) = (self.prices().certify, self.prices().launch);
-            let wants = one.served && one.certifier.wants_launches();
-            let again = wants && self.affords(committed + certify * left + launch, to_come);
-            if one.windows > 0 && !self.affords(committed + certify, to_come) {
-                let wanted = certify + if wants { launch } else { Seconds(0.0) };
-                one.ended = Some(self.budget_ended(committed + wanted, to_come));
-                continue;
-            }
-            committed += certify + if again { launch } else { Seconds(0.0) };
-            left -= 1.0;
-            one.served &= !again;
-            steps.push(TrialStep {
-                worker: one.worker,
-                launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-                probe: Some((self.fresh(one), Certainty::CERTIFIED)),
-            });
-            one.windows += 1;
-        }
-        if steps.is_empty() {
-            return Ok(false);
-        }
-        let answers = self.trial_runner.round(steps).await?;
-        for (one, answer) in proving.iter_mut().filter(|one| one.ended.is_none()).zip(answers) {
-            match answer {
-                Ok(verdict) if verdict.outcome == Outcome::Void => {}
-                Ok(verdict) => {
-                    let rate = judged_rate(one.rate, &verdict);
-                    one.served |= verdict.complete;
-                    one.certifier.add_probe(rate, &verdict, self.curves(one));
-                    one.judged.push((rate, verdict));
-                    self.apply_stress_ceiling(one);
-                }
-                Err(diagnosis) => {
-                    one.ended = Some(diagnosis.says);
-                    continue;
-                }
-            }
-            one.ended = self.why_ended(one);
-            if one.ended.is_none() {
-                one.rate = one.certifier.next(one.rate);
-            }
-        }
-        let prices = self.prices();
-        let going_on = proving.iter().filter(|one| one.ended.is_none()).count();
-        self.standing(prices.proving(to_come.count(), going_on) + self.to_follow);
-        Ok(true)
-    }
-
-    fn conclude(&mut self, one: Proving, asked: &mut [&mut (Purpose, PointResult)]) {
-        let (_, placed) = &mut *asked[one.worker];
+    fn conclude(&mut self, one: Proving, placed: &mut PointResult) {
         let what = one.what();
         let ended = one.ended.clone().unwrap_or_else(|| format!("{} probes", one.windows));
+        if one.windows == 0 {
+            self.left_out(format!("{what}: {ended}"));
+            return;
+        }
         self.proofs.push(one.clone());
         let Some(proof) = one.certifier.proof() else {
             let lowest = one.judged.iter().map(|(rate, _)| rate.0).fold(one.rate.0, f64::min);
@@ -242,8 +212,8 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Lowers what was proved by what no probe of one launch shows. Launches differ, and above some rate the engine does not recover from a burst.
-    fn apply_stress_ceiling(&mut self, Proving { worker, point, certifier, rate, .. }: &mut Proving) {
-        let Some(PooledFit { costs, launches }) = self.trial_runner.pooled_fit(*worker) else { return };
+    fn apply_stress_ceiling(&mut self, Proving { point, certifier, rate, .. }: &mut Proving) {
+        let Some(PooledFit { costs, launches }) = self.trial_runner.pooled_fit() else { return };
         certifier.launches = launches;
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
@@ -275,8 +245,8 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// What the twin expects of each margin around the rate that was driven; nothing where it does not know one of them.
-    fn curves(&mut self, Proving { worker, point, rate, .. }: &Proving) -> Vec<MarginCurve> {
-        let mut predictor = self.predictor(*worker);
+    fn curves(&mut self, Proving { point, rate, .. }: &Proving) -> Vec<MarginCurve> {
+        let mut predictor = self.predictor(0);
         let mut curves: Vec<MarginCurve> = Vec::new();
         for step in -AROUND..=AROUND {
             let there = Rate(rate.0 * STEP.powi(step));

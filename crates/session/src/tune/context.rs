@@ -23,29 +23,8 @@ const ROOM: f64 = 1.2;
 /// Gauges are read every two seconds: fewer readings than these miss the peak of a batch that changes within milliseconds.
 const SEE_A_PEAK: usize = 10;
 
-/// Proofs that are still to come, for which engine time is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proofs {
-    None,
-    OfDefaults,
-    OfBest,
-    Both,
-}
-
-impl Proofs {
-    pub fn count(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::OfDefaults | Self::OfBest => 1,
-            Self::Both => 2,
-        }
-    }
-
-    /// Whether one of them can take place on an engine that serves the defaults already.
-    fn holds_defaults(self) -> bool {
-        matches!(self, Self::OfDefaults | Self::Both)
-    }
-}
+/// The proofs that a search has before it.
+const BOTH: &[Purpose] = &[Purpose::CertifyBaseline, Purpose::Certify];
 
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
@@ -103,18 +82,9 @@ impl<'a, R: Rig> Context<'a, R> {
         self.trial_runner.told(worker).filter(|(ask, ..)| !own(ask)).map(probed).collect()
     }
 
-    /// Sends each worker's burst at the same time, if it has one. Returns the verdict or the failure of each.
-    pub async fn send_bursts(
-        &mut self,
-        asked: Vec<(usize, Option<Asking>)>,
-    ) -> Result<Vec<Option<Result<Verdict, Diagnosis>>>, RunnerError> {
-        let meant: Vec<bool> = asked.iter().map(|(_, asking)| asking.is_some()).collect();
-        let step = |(worker, asking): (_, Option<_>)| {
-            Some(TrialStep { worker, launch: None, probe: Some((asking?, Certainty::SEARCH)) })
-        };
-        let steps = asked.into_iter().filter_map(step).collect();
-        let mut answers = self.trial_runner.round(steps).await?.into_iter();
-        Ok(meant.into_iter().map(|meant| if meant { answers.next() } else { None }).collect())
+    /// Sends requests at once to the first worker's engine. The inner result is the engine's.
+    pub async fn send_burst(&mut self, asking: Asking) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
+        self.trial_runner.step(TrialStep { worker: 0, launch: None, probe: Some((asking, Certainty::SEARCH)) }).await
     }
 
     /// What the strategy may ask about a worker's engine, from what was learnt so far.
@@ -155,13 +125,13 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 
     /// Whether a step fits before the budget ends, with these proofs still to come.
-    pub fn affords(&self, price: Seconds, to_come: Proofs) -> bool {
+    pub fn affords(&self, price: Seconds, to_come: &[Purpose]) -> bool {
         self.trial_runner.spent().0 + price.0 + self.reserve(to_come).0 <= self.budget().0
     }
 
-    pub fn proofs_to_come(&self) -> Proofs {
+    pub fn proofs_to_come(&self) -> &'static [Purpose] {
         let proved = self.defaults.as_ref().is_some_and(|point| self.is_proved(point));
-        if proved { Proofs::OfBest } else { Proofs::Both }
+        if proved { &BOTH[1..] } else { BOTH }
     }
 
     /// Whether some rate of that point is certified.
@@ -170,10 +140,10 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 
     /// The engine time that is kept for proofs.
-    fn reserve(&self, to_come: Proofs) -> Seconds {
-        let (prices, saves) = (self.prices(), self.serves_defaults());
-        let saved = if saves && to_come.holds_defaults() { prices.launch } else { Seconds(0.0) };
-        prices.certification() * f64::from(to_come.count()) - saved
+    fn reserve(&self, to_come: &[Purpose]) -> Seconds {
+        let prices = self.prices();
+        let saves = to_come.contains(&Purpose::CertifyBaseline) && self.serves_defaults();
+        prices.certification() * to_come.len() as f64 - if saves { prices.launch } else { Seconds(0.0) }
     }
 
     /// Whether the first worker's engine can be that of the defaults without a launch. Where the memory is tuned, it must have been launched as they
@@ -205,9 +175,9 @@ impl<'a, R: Rig> Context<'a, R> {
     }
 
     /// That the budget ended before a step of this price with these proofs behind it.
-    pub fn budget_ended(&mut self, price: Seconds, to_come: Proofs) -> String {
+    pub fn budget_ended(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
         self.wanted += price;
-        let reserve = self.prices().certification() * f64::from(to_come.count());
+        let reserve = self.prices().certification() * to_come.len() as f64;
         let enough = self.trial_runner.spent() + self.wanted + reserve;
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
         BUDGET_ENDED.to_owned()
@@ -233,7 +203,7 @@ impl<'a, R: Rig> Context<'a, R> {
     pub fn note_slow_start(&self) {
         let (prices, budget) = (self.prices(), self.budget());
         let second = probing_defaults(self.plan, &prices) + prices.launch + prices.probe;
-        if launches_beside(self.plan, prices.alters) < 1.0 || self.affords(second, Proofs::Both) {
+        if launches_beside(self.plan, prices.alters) < 1.0 || self.affords(second, BOTH) {
             return;
         }
         let estimate = Seconds::from(self.plan.engine.start_estimate);

@@ -102,9 +102,9 @@ impl Prices {
     }
 
     /// What `certifications` are expected to take, and `windows` beside them.
-    pub fn proving(&self, certifications: u32, windows: usize) -> Seconds {
-        let windows = CERTIFY * f64::from(certifications) + windows as f64;
-        self.launch * f64::from(certifications) + (self.certify + self.stretched) * windows
+    pub fn proving(&self, certifications: usize, windows: usize) -> Seconds {
+        let windows = CERTIFY * certifications as f64 + windows as f64;
+        self.launch * certifications as f64 + (self.certify + self.stretched) * windows
     }
 
     /// How many times as long a certifying probe takes as a launch and a probe of the search.

@@ -75,40 +75,27 @@ impl<R: Rig> Context<'_, R> {
         let corner = self.hungriest(baseline);
         let mut search = HighestThatStarts::new(knob.values.clone());
         let (mut stuck, mut tried) = (None, false);
-        while stuck.is_none() {
-            let values = search.next(self.trial_runner.workers());
-            if values.is_empty() {
-                break;
-            }
-            let price = self.prices().launch * values.len() as f64;
-            let to_come = self.proofs_to_come();
+        while let Some(value) = search.next().filter(|_| stuck.is_none()) {
+            let (price, to_come) = (self.prices().launch, self.proofs_to_come());
             if !self.affords(price, to_come) {
                 let ended = self.budget_ended(price, to_come);
                 self.left_out(format!("a larger memory share: {ended}"));
                 break;
             }
-            let points = values.iter().map(|value| corner.with(name, value.clone()));
-            let launches = points.enumerate().map(|(worker, point)| (worker, Purpose::Memory, point)).collect();
-            let started = self.trial_runner.launch_each(launches).await?;
             tried = true;
-            let soak =
-                |(worker, started): (usize, &Result<_, _>)| (worker, started.is_ok().then(|| self.soak(&corner)));
-            let soaked = self.send_bursts(started.iter().enumerate().map(soak).collect()).await?;
-            for ((value, started), soaked) in values.iter().zip(started).zip(soaked) {
-                match started {
-                    Ok(_) => {
-                        self.started = true;
-                        match soaked.filter(|soaked| !survived(soaked)) {
-                            Some(soaked) => fails(&mut search, value, soaked.err().as_ref()),
-                            None => search.tell(value, true),
-                        }
+            match self.trial_runner.launch(Purpose::Memory, corner.with(name, value.clone())).await? {
+                Ok(_) => {
+                    self.started = true;
+                    match self.send_burst(self.soak(&corner)).await? {
+                        soaked if survived(&soaked) => search.tell(&value, true),
+                        soaked => fails(&mut search, &value, soaked.err().as_ref()),
                     }
-                    Err(diagnosis) => match diagnosis.consequence {
-                        Consequence::MemoryBound => fails(&mut search, value, Some(&diagnosis)),
-                        Consequence::NeedsMoreMemory => search.too_low(value),
-                        _ => stuck = Some(diagnosis.says),
-                    },
                 }
+                Err(diagnosis) => match diagnosis.consequence {
+                    Consequence::MemoryBound => fails(&mut search, &value, Some(&diagnosis)),
+                    Consequence::NeedsMoreMemory => search.too_low(&value),
+                    _ => stuck = Some(diagnosis.says),
+                },
             }
         }
         if let Some(says) = stuck {

@@ -12,15 +12,11 @@ const WORTH: f64 = 0.5;
 /// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
 const WORTH_OF_DEFAULTS: f64 = 4.0;
 
-/// A point that is being certified on a worker of its own.
+/// A point that is being certified.
 #[derive(Clone)]
 pub struct Proving {
-    /// Its worker, and its place among those that are certified together.
-    pub worker: usize,
     pub purpose: Purpose,
     pub point: Point,
-    /// Whether the process that runs proves it, and no other is launched for it.
-    pub runs: bool,
     /// Whether its launch has served a whole window.
     pub served: bool,
     /// The limit that the search estimates for it.
@@ -35,11 +31,9 @@ pub struct Proving {
 }
 
 impl Proving {
-    pub fn of((worker, (purpose, placed)): (usize, &&mut (Purpose, PointResult))) -> Option<Self> {
-        let (estimate, purpose, point) = (placed.estimated_rate?, *purpose, placed.point.clone());
+    pub fn new(purpose: Purpose, point: Point, estimate: Rate) -> Self {
         let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
-        let (runs, served, windows, ended) = (false, false, 0, None);
-        Some(Self { worker, purpose, point, runs, served, estimate, certifier, judged, windows, rate, ended })
+        Self { purpose, point, served: false, estimate, certifier, judged, windows: 0, rate, ended: None }
     }
 
     /// Continues a proof of the same point.
@@ -77,7 +71,6 @@ impl Proving {
             limit: Some(proof.limit),
             limit_error: Some(proof.error),
             binding: self.certifier.breaks_first(proof.limit).zip(nearest).map(|(l, (_, v))| v.limits[l].key.clone()),
-            windows_that_hold: nearest.and_then(|(_, verdict)| verdict.windows_that_hold()),
             seen: nearest.map(|(rate, verdict)| MeasuredAtRate::of(*rate, verdict)),
             expected: expected.collect(),
             ..placed.clone()

@@ -4,7 +4,7 @@ use tracing::field::{Empty, debug, display};
 use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
-use super::context::{Context, Proofs};
+use super::context::Context;
 use super::cost::{Before, FIRST_WINDOWS, MOST_WINDOWS, forecast, memory_launches, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
@@ -91,10 +91,8 @@ impl<R: Rig> Context<'_, R> {
         if suffices.is_none() && self.proves_defaults_first() {
             let (prices, points) = (self.prices(), strategy.points_expected());
             self.to_follow = prices.launch * memory_launches(self.plan) + prices.candidates(points);
-            let mut defaults = (Purpose::CertifyBaseline, baseline);
-            self.certify(&mut [&mut defaults], Proofs::OfBest, FIRST_WINDOWS).await?;
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify], FIRST_WINDOWS).await?;
             self.to_follow = Seconds(0.0);
-            baseline = defaults.1;
         }
         // 3. The memory: as much as starts, where more of it may help.
         let held = match suffices {
@@ -123,34 +121,30 @@ impl<R: Rig> Context<'_, R> {
         self.prove(&mut *strategy, winner, baseline).await
     }
 
-    /// Proves the winner on traffic that the search never used, and the baseline beside it: at the same time where there is another worker.
+    /// Proves the winner on traffic that the search never used, and the baseline beside it.
     async fn prove(
         &mut self,
         strategy: &mut dyn Strategy,
         winner: Incumbent,
-        baseline: PointResult,
+        mut baseline: PointResult,
     ) -> Result<Conclusion, RunnerError> {
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let is_one = winner.point == baseline.point;
         // A proof of the defaults stands, whatever becomes of its continuation.
         let so_far = if is_one { baseline.clone() } else { PointResult::new(winner.point) };
-        let best = PointResult { estimated_rate: Some(winner.rate), ..so_far };
+        let mut best = PointResult { estimated_rate: Some(winner.rate), ..so_far };
         let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
-        let (mut best, mut defaults) = ((purpose, best), (Purpose::CertifyBaseline, baseline));
-        if !beside {
-            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
-        } else if self.trial_runner.workers() > 1 {
-            self.certify(&mut [&mut best, &mut defaults], Proofs::None, MOST_WINDOWS).await?;
-        } else if self.serves_defaults() {
-            // Before the engine that serves them makes room for that of the best point: it saves a launch.
-            self.certify(&mut [&mut defaults], Proofs::OfBest, MOST_WINDOWS).await?;
-            self.certify(&mut [&mut best], Proofs::None, MOST_WINDOWS).await?;
-        } else {
-            let to_come = if self.is_proved(&defaults.1.point) { Proofs::None } else { Proofs::OfDefaults };
-            self.certify(&mut [&mut best], to_come, MOST_WINDOWS).await?;
-            self.certify(&mut [&mut defaults], Proofs::None, MOST_WINDOWS).await?;
+        // Before the engine that serves the defaults makes room for that of the best point: it saves a launch.
+        let defaults_first = beside && self.serves_defaults();
+        if defaults_first {
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[purpose], MOST_WINDOWS).await?;
         }
-        let ((_, best), (_, mut baseline)) = (best, defaults);
+        let behind = beside && !defaults_first && !self.is_proved(&baseline.point);
+        let to_come: &[Purpose] = if behind { &[Purpose::CertifyBaseline] } else { &[] };
+        self.certify(purpose, &mut best, to_come, MOST_WINDOWS).await?;
+        if beside && !defaults_first {
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[], MOST_WINDOWS).await?;
+        }
         if is_one {
             baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
         }
@@ -164,11 +158,7 @@ impl<R: Rig> Context<'_, R> {
     fn tie(&self, strategy: &dyn Strategy, winner: &Incumbent, baseline: &PointResult) -> Option<Incumbent> {
         let (rate, (gain, error)) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))?;
         let least = self.plan.search.min_gain;
-        if winner.point == baseline.point
-            || self.trial_runner.workers() > 1
-            || gain >= least.ln_1p()
-            || gain > Z_95 * error
-        {
+        if winner.point == baseline.point || gain >= least.ln_1p() || gain > Z_95 * error {
             return None;
         }
         self.note(&says_tie(&winner.point, gain, least));
@@ -179,17 +169,15 @@ impl<R: Rig> Context<'_, R> {
     /// probe behind the proof.
     fn proves_defaults_first(&self) -> bool {
         let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
-        let alone = self.trial_runner.workers() == 1 && self.serves_defaults();
         let price = prices.certify * windows + prices.launch + prices.probe;
-        alone && self.plan.tuned_memory().is_some() && self.affords(price, Proofs::OfBest)
+        self.serves_defaults() && self.plan.tuned_memory().is_some() && self.affords(price, &[Purpose::Certify])
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
     async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
         let point = self.plan.space.baseline();
         let seed = SeedLabel::Candidates.of(self.seed, &[]);
-        let launched = self.trial_runner.launch_each(vec![(0, Purpose::Baseline, point.clone())]).await?.pop();
-        match launched.ok_or_else(|| RunnerError::Machine("there is no worker".into()))? {
+        match self.trial_runner.launch(Purpose::Baseline, point.clone()).await? {
             Ok(ready) => {
                 self.started = true;
                 let point = ready.effective.complete(&self.plan.space, point);
@@ -238,10 +226,8 @@ impl<R: Rig> Context<'_, R> {
                 let estimated = |point: &Point| strategy.estimate(point).is_some();
                 to_come = match purpose {
                     // There is nothing to prove until a rate is known to hold.
-                    Purpose::Baseline if before.is_none() && !self.defaults.as_ref().is_some_and(estimated) => {
-                        Proofs::None
-                    }
-                    Purpose::Baseline => Proofs::OfDefaults,
+                    Purpose::Baseline if before.is_none() && !self.defaults.as_ref().is_some_and(estimated) => &[],
+                    Purpose::Baseline => &[Purpose::CertifyBaseline],
                     _ => self.proofs_to_come(),
                 };
                 let Some(query) = asked else {
@@ -294,8 +280,8 @@ impl<R: Rig> Context<'_, R> {
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.prices();
-            let proofs = self.proofs_to_come().count();
-            self.standing(prices.candidates(strategy.points_expected()) + prices.proving(proofs, 0));
+            let proofs = prices.proving(self.proofs_to_come().len(), 0);
+            self.standing(prices.candidates(strategy.points_expected()) + proofs);
         }
     }
 

@@ -22,7 +22,6 @@ pub fn paired(key: &str, margin: f64, error: f64, confidence: f64, judge: Judge)
         explained: 0.9,
         margin,
         confidence,
-        windows_that_hold: None,
         judge,
         because: String::new(),
     }

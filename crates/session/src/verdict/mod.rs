@@ -157,12 +157,6 @@ impl Verdict {
     pub fn binding_limit(&self) -> Option<&LimitResult> {
         self.limits.iter().find(|limit| Some(&limit.key) == self.binding.as_ref())
     }
-
-    /// The share of five-minute windows at this rate that keep the promise that is kept in the fewest; `None` unless pairs decide all.
-    pub fn windows_that_hold(&self) -> Option<f64> {
-        let shares = self.limits.iter().map(|l| l.decided_by_pair()?.windows_that_hold);
-        shares.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
-    }
 }
 
 /// The part of a probe that counts.

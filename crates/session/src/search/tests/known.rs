@@ -29,6 +29,8 @@ pub(in super::super) struct Known {
     pub(in super::super) roomy: f64,
     /// The point of the engine that runs, where others cost a launch.
     pub(in super::super) running: Option<Point>,
+    /// A point that costs so many times as much as others.
+    pub(in super::super) dear: Option<(Point, f64)>,
 }
 
 impl Known {
@@ -37,7 +39,7 @@ impl Known {
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None }
+        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None, dear: None }
     }
 
     pub(in super::super) fn with_ceiling(self, ceiling: fn(f64) -> f64) -> Self {
@@ -66,6 +68,7 @@ impl Expectation for Known {
     }
 
     fn price(&self, point: &Point, _rate: Rate) -> Seconds {
-        Seconds(if self.running.as_ref().is_none_or(|running| running == point) { 30.0 } else { 90.0 })
+        let times = self.dear.as_ref().filter(|(dear, _)| dear == point).map_or(1.0, |(_, times)| *times);
+        Seconds(times * if self.running.as_ref().is_none_or(|running| running == point) { 30.0 } else { 90.0 })
     }
 }

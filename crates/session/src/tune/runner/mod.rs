@@ -119,19 +119,20 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// Starts a new trial on each of these workers, which stand in their order. The inner results are the engines': ready, or why not after a second
-    /// try where one is due.
-    pub(crate) async fn launch_each(
+    /// Starts a new trial on the first worker. The inner result is the engine's: ready, or why not after a second try where one is due.
+    pub(crate) async fn launch(
         &mut self,
-        asked: Vec<(usize, Purpose, Point)>,
-    ) -> Result<Vec<Result<Ready, Diagnosis>>, RunnerError> {
-        let step = |(worker, purpose, point)| TrialStep {
-            worker,
-            launch: Some(TrialRequest::of(purpose, point)),
-            probe: None,
-        };
-        let answers = self.together(asked.into_iter().map(step).collect()).await?;
-        Ok(answers.into_iter().filter_map(|answer| answer.ready).collect())
+        purpose: Purpose,
+        point: Point,
+    ) -> Result<Result<Ready, Diagnosis>, RunnerError> {
+        let launch = Some(TrialRequest::of(purpose, point));
+        let answer = self.together(vec![TrialStep { worker: 0, launch, probe: None }]).await?.pop();
+        answer.and_then(|answer| answer.ready).ok_or_else(no_answer)
+    }
+
+    /// Lets one worker take a step that probes.
+    pub(crate) async fn step(&mut self, step: TrialStep) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
+        self.round(vec![step]).await?.pop().ok_or_else(no_answer)
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'. An engine that failed in
@@ -207,7 +208,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let due = match &told.fit_probe {
             // What a burst shows is no evidence for a rate.
             Some(fit_probe) if current.purpose.certifies() && !told.ask.is_burst() => {
-                session_log.session_twin.note_certifying(worker, on, fit_probe, told.verdict.complete);
+                session_log.session_twin.note_certifying(on, fit_probe, told.verdict.complete);
                 false
             }
             Some(fit_probe) => session_log.session_twin.learn(on, fit_probe),
@@ -248,10 +249,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
     }
 
-    /// The engine by all that is known of it, what certifies included, for the point that this worker certifies.
-    pub(crate) fn pooled_fit(&self, worker: usize) -> Option<PooledFit> {
-        let shared = self.current(worker).is_some_and(|current| current.shared);
-        self.session_log.session_twin.pooled_fit(worker, shared)
+    /// The engine by all that is known of it, what certifies included, for the point that is being certified.
+    pub(crate) fn pooled_fit(&self) -> Option<PooledFit> {
+        let shared = self.current(0).is_some_and(|current| current.shared);
+        self.session_log.session_twin.pooled_fit(shared)
     }
 
     pub(crate) fn twin(&mut self) -> &mut SessionTwin {
@@ -309,6 +310,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     pub fn conclude(&mut self, conclusion: &Conclusion) -> Result<(), RunnerError> {
         self.session_log.record(Record::Concluded(Box::new(conclusion.clone())))
     }
+}
+
+fn no_answer() -> RunnerError {
+    RunnerError::Machine("there is no worker".into())
 }
 
 struct WorkerReply {

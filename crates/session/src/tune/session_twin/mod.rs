@@ -106,13 +106,13 @@ pub struct SessionTwin {
     pub long_run: LongRunTraffic,
     /// The most requests that were streamed at the same time.
     pub largest: u32,
-    /// The certifying probes at a rate of the points that are being certified, with their trials. No fit that judges uses them.
+    /// The certifying probes at a rate of the point that is being certified, with their trials. No fit that judges uses them.
     certifying_probes: Vec<(u32, Probe)>,
     /// All probes at a rate that stand for long traffic, with their windows: the twin is checked against them.
     checks: Vec<(Probe, Window)>,
-    /// Worker and trial of each certifying probe that was not cut. Only these tell how fast the certifying launches are: a probe of a launch that
-    /// is too slow for its rate is cut.
-    driven: Vec<(usize, u32)>,
+    /// The trials of certifying probes that were not cut. Only these tell how fast the certifying launches are: a probe of a launch that is too slow
+    /// for its rate is cut.
+    driven: Vec<u32>,
     /// What later turns were last seen to resend.
     pub resent: Option<Resent>,
     /// The seeds of the arrivals that were last sent, by the seeds that were asked for.
@@ -191,11 +191,11 @@ impl SessionTwin {
         self.largest = self.largest.max(streamed_at_once(&fit_probe.probe));
     }
 
-    /// Keeps a probe of a worker's trial that certifies, and whether it ran to its end.
-    pub fn note_certifying(&mut self, worker: usize, trial: u32, fit_probe: &FitProbe, complete: bool) {
+    /// Keeps a probe of a trial that certifies, and whether it ran to its end.
+    pub fn note_certifying(&mut self, trial: u32, fit_probe: &FitProbe, complete: bool) {
         self.certifying_probes.push((trial, fit_probe.probe.clone()));
         self.check_by(fit_probe);
-        self.driven.extend(complete.then_some((worker, trial)));
+        self.driven.extend(complete.then_some(trial));
     }
 
     fn check_by(&mut self, FitProbe { ask, probe, objection, .. }: &FitProbe) {
@@ -210,15 +210,15 @@ impl SessionTwin {
     }
 
     /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
-    /// launches differ is told for the point that is certified on that worker. Others may have a part of its machine where it is `shared`.
-    pub fn pooled_fit(&self, worker: usize, shared: bool) -> Option<PooledFit> {
+    /// launches differ is told for the point that is being certified. Others may have a part of its machine where it is `shared`.
+    pub fn pooled_fit(&self, shared: bool) -> Option<PooledFit> {
         let (trials, probes) = self.all_probes();
         let _span = debug_span!("refit", probes = probes.len()).entered();
         let fit = refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()?;
         let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
         Some(PooledFit {
             costs: fit.costs,
-            launches: Launches::of(slower, |trial| self.driven.contains(&(worker, trial)), shared),
+            launches: Launches::of(slower, |trial| self.driven.contains(&trial), shared),
         })
     }
 

@@ -1,18 +1,15 @@
-//! Replays long traffic through the twin. Estimates quantiles and the share of windows that hold a limit.
+//! Replays long traffic through the twin. Estimates quantiles and batch sizes.
 
 use super::quantile::log_quantile;
 use autotune_numerics::spread::jackknife;
 use autotune_plan::settings::Metric;
 use autotune_records::quantiles::rank;
-use autotune_records::units::Seconds;
 use autotune_twin::{Answered, Bounds, FastReplay, Pressure, Sent, StepCosts, replay_faithfully};
 
 /// Blocks of the long run, for the error that is left in it.
 const BLOCKS: usize = 20;
 /// The part of the long run that starts the engine up and does not count.
 const WARM_UP: f64 = 0.02;
-/// The windows that an operator looks at.
-const FIVE_MINUTES: Seconds = Seconds(300.0);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRunReplay {
@@ -138,28 +135,6 @@ impl LongRunReplay {
             below >= q * total
         });
         reached.unwrap_or(0) as u32
-    }
-
-    /// The share of windows of [`FIVE_MINUTES`] in which the quantile stays within the limit. Every latency is taken to be `correction` (a logarithm) longer than
-    /// the twin says.
-    pub fn windows_that_hold(&self, metric: Metric, q: f64, limit: Seconds, correction: f64) -> Option<f64> {
-        let begin = self.flights.first()?.0.at;
-        let allowed = limit.0 / (correction + self.blocks_add(metric, q)).exp();
-        // By window: how many latencies there are, and how many are above what is allowed.
-        let mut windows: Vec<(usize, usize)> = Vec::new();
-        for l in &self.flights {
-            let window = ((l.0.at - begin) / FIVE_MINUTES.0) as usize;
-            windows.resize(windows.len().max(window + 1), (0, 0));
-            if let Some(latency) = Self::latency(metric, l) {
-                windows[window].0 += 1;
-                windows[window].1 += usize::from(latency > allowed);
-            }
-        }
-        // The last one is not whole.
-        windows.pop();
-        windows.retain(|(requests, _)| *requests > 0);
-        let held = windows.iter().filter(|(requests, above)| *above <= above_quantile(*requests, q)).count();
-        (!windows.is_empty()).then(|| held as f64 / windows.len() as f64)
     }
 }
 

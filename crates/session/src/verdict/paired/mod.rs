@@ -78,8 +78,6 @@ pub struct Paired {
     pub margin: f64,
     /// One-sided confidence that the promise holds in a long run.
     pub confidence: f64,
-    /// The share of five-minute windows that would keep the promise; `None` if the long run is shorter.
-    pub windows_that_hold: Option<f64>,
     pub judge: Judge,
     /// Why the plain count decides; empty where it does not.
     pub because: String,
@@ -187,7 +185,6 @@ fn one(
     let confidence = confidence(margin, error, freedom);
     let because = objection(pairs.failures(limit.metric), pairs.out_of_scope || long.out_of_scope, explained);
     let all = sorted(blocks.iter().map(|b| &b.measured), None);
-    let correction = estimate - expected;
     Some(Paired {
         key: limit.key(),
         at_most: limit.at_most,
@@ -202,7 +199,6 @@ fn one(
         explained,
         margin,
         confidence,
-        windows_that_hold: long.windows_that_hold(limit.metric, q, limit.at_most, correction),
         judge: if because.is_empty() { Judge::Paired } else { Judge::PlainCount },
         because,
     })

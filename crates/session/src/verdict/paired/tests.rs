@@ -63,7 +63,6 @@ fn a_twin_that_is_the_engine_leaves_no_luck() {
             let (log, _) = truth.log_quantile(metric, 0.99).unwrap();
             assert!((paired.estimate.0.ln() - log).abs() < 0.12, "{paired:?}");
             assert!(paired.explained > 0.8 && paired.judge == Judge::Paired, "{paired:?}");
-            assert!(paired.windows_that_hold.is_some_and(|share| (0.0..=1.0).contains(&share)));
         }
     }
 }
