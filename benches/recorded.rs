@@ -286,6 +286,17 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         levels: &["rate-1.65", "rate-1.75", "rate-1.9", "rate-2.05"],
         ..beside_again
     };
+    let fourteenth = move |table: &mut Table| {
+        proof(&read("results/h200-70b-search-fourteenth"), &begin, &["t002-p01", "t003-p01", "t004-p01"], table);
+    };
+    // On another GPU of the same host at the same time, the last on the GPU of the session. Windows with a TPOT p99 of 41 to 46 ms do not tell a
+    // limit at 60.
+    let beside_a_third_time = Driven {
+        folder: "h200-70b-search-fourteenth",
+        levels: &["rate-1.6", "rate-1.65", "rate-1.7", "rate-1.8", "other-rate-1.7"],
+        window: seconds(70.0, 220.0),
+        ..beside_again
+    };
     // Not what was found: TTFT p99 is 24 and 35 % too high at the two higher rates.
     let gain_fifth = Driven {
         folder: "h200-8b-gain-fifth",
@@ -352,6 +363,11 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ("Another search to its end (results/h200-70b-search-twelfth)", Box::new(twelfth)),
         ("The defaults, driven beside it on another GPU", within(beside_once_more)),
         ("A third search to its end (results/h200-70b-search-thirteenth)", Box::new(thirteenth)),
+        ("A fourth search to its end (results/h200-70b-search-fourteenth)", Box::new(fourteenth)),
+        (
+            "The defaults, driven beside it and after it",
+            Box::new(move |table| beside_a_third_time.by_session(None, table)),
+        ),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
         ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
         ("The defaults, driven beside a session on another GPU (results/h200-70b-search-eighth)", within(beside)),

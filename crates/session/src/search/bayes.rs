@@ -130,6 +130,12 @@ impl Bayes {
         self.probed_at(point).count() < MOST_PROBES && !self.trials.iter().any(spent)
     }
 
+    /// The lowest rate at which a probe of that point was cut; infinite if none was.
+    fn lowest_cut(&self, point: &Point) -> f64 {
+        let cut = self.probed_at(point).filter(|h| h.seen.margin.is_none());
+        cut.map(|h| h.rate.0).fold(f64::INFINITY, f64::min)
+    }
+
     fn driven(&self, point: &Point, rate: Rate) -> bool {
         self.rates_of(point).any(|driven| (driven / rate.0).ln().abs() < SAME)
     }
@@ -229,8 +235,7 @@ impl Bayes {
             return root;
         }
         let probed = |own: bool| self.trials.iter().filter(move |t| !own || t.point == *point).flat_map(|t| &t.probed);
-        let cut =
-            self.probed_at(point).filter(|h| h.seen.margin.is_none()).map(|h| h.rate.0).fold(f64::INFINITY, f64::min);
+        let cut = self.lowest_cut(point);
         let below = |own: bool| probed(own).filter(move |h| h.rate.0 < cut);
         let kept = |own: bool| below(own).filter(|h| h.seen.kept).map(|h| h.rate.0).reduce(f64::max);
         let Some(kept) = kept(true).or_else(|| kept(false)) else { return root };
@@ -284,7 +289,7 @@ impl Bayes {
         let settled = |b: &PointEstimate| b.point == best.point && b.root.is_some_and(|r| r.error <= self.precision);
         let running = self.running(engine).filter(|b| self.may_probe(&b.point) && !settled(b));
         let own = running.map(|b| self.offer(&b.point, &b.curve, b.root, best.rate, engine));
-        let own = own.filter(|o| !self.driven(&o.point, o.rate));
+        let own = own.filter(|o| !self.driven(&o.point, o.rate) && o.rate.0 < self.lowest_cut(&o.point));
         // What one probe makes of a limit is far from it without a twin: a point that may be better is probed again before others.
         if let Some(own) = own.as_ref().filter(|o| !self.twin_tells() && o.gain >= self.min_gain) {
             return Some(Query::new(own.point.clone(), own.rate));
@@ -294,7 +299,7 @@ impl Bayes {
             let offer = self.offer(&point, &curve, curve.root(), best.rate, engine);
             return Some(Query::new(offer.point, offer.rate));
         }
-        let mut offers: Vec<Offer> = Vec::new();
+        let mut offers: Vec<Offer> = own.into_iter().collect();
         if self.launches() < self.most_launches && self.launches_without_gain() < self.most_launches_without_gain() {
             for point in self.untried() {
                 if self.is_like_a_probed_one(&point, best.rate, engine) {
@@ -304,11 +309,8 @@ impl Bayes {
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
         }
-        // Where a running engine takes other limits, a point that needs a launch all the same has to gain more, as its price is higher.
-        // `results/h200-8b-gain-eighth` launched one for 1 to 2 %, which took 4 of 18.5 minutes.
-        let cheapest = offers.iter().map(|o| o.seconds).fold(f64::INFINITY, f64::min);
-        offers.retain(|o| o.gain >= self.min_gain * o.seconds / cheapest);
-        offers.extend(own.filter(|o| o.gain >= self.min_gain));
+        // `results/h200-8b-gain-eighth` launched a point for its CUDA graphs. It was expected to gain 1 to 2 %, and took 4 of 18.5 minutes.
+        offers.retain(|o| o.gain >= self.min_gain * engine.surcharge(&o.point, best.rate));
         self.promising = offers.len().min(self.most_launches);
         let worth = |o: &Offer| o.gain / o.seconds;
         let chosen = offers.into_iter().max_by(|a, b| worth(a).total_cmp(&worth(b)));
@@ -322,9 +324,10 @@ impl Bayes {
         self.estimates.iter().filter(known).any(|e| engine.serve_alike(&e.point, point, higher))
     }
 
-    /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain.
+    /// What a point may gain. Its probe is where its limit is thought to be, which tells most about it, but not below what would be a gain. Below a
+    /// probe that was cut it is a step lower: arrivals are the same, and only a whole probe tells a margin.
     fn offer(&self, point: &Point, curve: &Curve, root: Option<Root>, best: Rate, engine: &dyn Expectation) -> Offer {
-        let limit = root.map_or(0.0, |r| r.rate.0);
+        let limit = root.map_or(0.0, |r| r.rate.0).min(self.lowest_cut(point) / STEP);
         let rate = Rate(limit.clamp(best.0 * (1.0 + self.min_gain), best.0 * STRIDE.0)).rounded();
         Offer { gain: curve.gain(best), seconds: engine.price(point, rate).0, point: point.clone(), rate }
     }
@@ -446,6 +449,10 @@ impl Expectation for Trusted<'_> {
 
     fn price(&self, point: &Point, rate: Rate) -> Seconds {
         self.engine.price(point, rate)
+    }
+
+    fn surcharge(&self, point: &Point, rate: Rate) -> f64 {
+        self.engine.surcharge(point, rate)
     }
 }
 

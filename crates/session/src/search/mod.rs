@@ -152,6 +152,12 @@ pub trait Expectation {
 
     /// What a probe of the point at that rate costs, what has to be done to its engine before included.
     fn price(&self, point: &Point, rate: Rate) -> Seconds;
+
+    /// How many times as much a probe of the point costs as one of a point whose limits the running engine takes. 1 where no engine takes other
+    /// limits.
+    fn surcharge(&self, _point: &Point, _rate: Rate) -> f64 {
+        1.0
+    }
 }
 
 /// A strategy, told what it asked for in the order in which it asked; several engines are asked before it is told anything. Until

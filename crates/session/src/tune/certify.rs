@@ -11,7 +11,7 @@ use super::cost::{Before, MOST_WINDOWS, TRIES, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
 use super::proving::Proving;
-use super::runner::{RunnerError, TrialStep};
+use super::runner::RunnerError;
 use super::seeds::SeedLabel;
 use super::session_twin::PooledFit;
 use super::trial::{Asking, TrialRequest};
@@ -93,10 +93,10 @@ impl<R: Rig> Context<'_, R> {
         if let Err(diagnosis) = self.trial_runner.launch(one.purpose, one.point.clone()).await? {
             return Ok(Some(diagnosis.says));
         }
-        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load. Not the defaults that
-        // nobody deploys, and not those that a process served for the whole search.
-        let runs = before != Before::Launching && self.defaults.as_ref() == Some(&one.point);
-        if self.plan.tuned_memory().is_some() && one.is_best() && !runs {
+        // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load. Defaults that nobody deploys
+        // need no such load, nor do those that a process served for the whole search.
+        let served_the_search = before != Before::Launching && self.defaults.as_ref() == Some(&one.point);
+        if self.plan.tuned_memory().is_some() && one.is_best() && !served_the_search {
             let soak = self.soak(&one.point);
             if !survived(&self.send_burst(soak).await?) {
                 return Ok(Some("the engine runs out of memory when every place of its batch is taken".to_owned()));
@@ -153,13 +153,10 @@ impl<R: Rig> Context<'_, R> {
             return Ok(());
         }
         one.served &= !again;
-        let step = TrialStep {
-            worker: 0,
-            launch: again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true }),
-            probe: Some((self.fresh(one), Certainty::CERTIFIED)),
-        };
+        let launch = again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true });
+        let window = self.fresh(one);
         one.windows += 1;
-        match self.trial_runner.step(step).await? {
+        match self.trial_runner.probe(launch, (window, Certainty::CERTIFIED)).await? {
             Err(diagnosis) => {
                 one.ended = Some(diagnosis.says);
                 return Ok(());

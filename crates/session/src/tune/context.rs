@@ -3,7 +3,7 @@
 use super::cost::{Before, Prices, expected_at, launches_beside, probing_defaults, search_window};
 use super::predictor::{NEVER_FULL, Predictor};
 use super::proving::Proving;
-use super::runner::{RunnerError, TrialRunner, TrialStep};
+use super::runner::{RunnerError, TrialRunner};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
 use crate::events::{Event, Sink};
@@ -24,7 +24,7 @@ const ROOM: f64 = 1.2;
 const SEE_A_PEAK: usize = 10;
 
 /// The proofs that a search has before it.
-const BOTH: &[Purpose] = &[Purpose::CertifyBaseline, Purpose::Certify];
+const BOTH_PROOFS: &[Purpose] = &[Purpose::CertifyBaseline, Purpose::Certify];
 
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
@@ -84,7 +84,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Sends requests at once to the first worker's engine. The inner result is the engine's.
     pub async fn send_burst(&mut self, asking: Asking) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        self.trial_runner.step(TrialStep { worker: 0, launch: None, probe: Some((asking, Certainty::SEARCH)) }).await
+        self.trial_runner.probe(None, (asking, Certainty::SEARCH)).await
     }
 
     /// What the strategy may ask about a worker's engine, from what was learnt so far.
@@ -131,7 +131,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     pub fn proofs_to_come(&self) -> &'static [Purpose] {
         let proved = self.defaults.as_ref().is_some_and(|point| self.is_proved(point));
-        if proved { &BOTH[1..] } else { BOTH }
+        if proved { &[Purpose::Certify] } else { BOTH_PROOFS }
     }
 
     /// Whether some rate of that point is certified.
@@ -203,7 +203,7 @@ impl<'a, R: Rig> Context<'a, R> {
     pub fn note_slow_start(&self) {
         let (prices, budget) = (self.prices(), self.budget());
         let second = probing_defaults(self.plan, &prices) + prices.launch + prices.probe;
-        if launches_beside(self.plan, prices.alters) < 1.0 || self.affords(second, BOTH) {
+        if launches_beside(self.plan, prices.alters) < 1.0 || self.affords(second, BOTH_PROOFS) {
             return;
         }
         let estimate = Seconds::from(self.plan.engine.start_estimate);

@@ -137,7 +137,7 @@ impl<R: Rig> Context<'_, R> {
         // Before the engine that serves the defaults makes room for that of the best point: it saves a launch.
         let defaults_first = beside && self.serves_defaults();
         if defaults_first {
-            self.certify(Purpose::CertifyBaseline, &mut baseline, &[purpose], MOST_WINDOWS).await?;
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify], MOST_WINDOWS).await?;
         }
         let behind = beside && !defaults_first && !self.is_proved(&baseline.point);
         let to_come: &[Purpose] = if behind { &[Purpose::CertifyBaseline] } else { &[] };
@@ -154,7 +154,6 @@ impl<R: Rig> Context<'_, R> {
 
     /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs
     /// as much as several candidates. The points of six 70B searches on H200s tie, and such a proof took 8 minutes (`results/h200-70b-search`).
-    /// Another worker proves it at no cost in time.
     fn tie(&self, strategy: &dyn Strategy, winner: &Incumbent, baseline: &PointResult) -> Option<Incumbent> {
         let (rate, (gain, error)) = baseline.estimated_rate.zip(strategy.advantage(&winner.point, &baseline.point))?;
         let least = self.plan.search.min_gain;

@@ -89,6 +89,17 @@ fn a_point_that_serves_as_one_that_was_probed_is_not_launched() {
 }
 
 #[test]
+fn a_point_whose_first_probe_was_cut_is_probed_again_a_step_lower() {
+    let mut bayes = bayes();
+    // Of 16 sequences it expects 8 % more than they keep, and little of the others. Every probe above a limit is cut.
+    let mut twin = Known::twin(|seqs, rate| 2.0 * (rate / if seqs == 16.0 { 15.1 } else { 12.0 }).ln());
+    let limit = |seqs: f64| if seqs == 16.0 { 14.0 } else { 12.0 };
+    follow(&mut bayes, &mut twin, |seqs, rate| Some(2.0 * (rate / limit(seqs)).ln()).filter(|margin| *margin < 0.0));
+    let best = bayes.incumbent().unwrap();
+    assert!(best.point == point(16) && (13.0..14.6).contains(&best.rate.0), "{best:?}");
+}
+
+#[test]
 fn a_point_that_costs_more_than_others_is_probed_only_where_it_gains_as_much_more() {
     // 16 sequences keep 2 % more than 64, the others less.
     fn margin(seqs: f64, rate: f64) -> f64 {

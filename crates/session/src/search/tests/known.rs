@@ -68,7 +68,10 @@ impl Expectation for Known {
     }
 
     fn price(&self, point: &Point, _rate: Rate) -> Seconds {
-        let times = self.dear.as_ref().filter(|(dear, _)| dear == point).map_or(1.0, |(_, times)| *times);
-        Seconds(times * if self.running.as_ref().is_none_or(|running| running == point) { 30.0 } else { 90.0 })
+        Seconds(if self.running.as_ref().is_none_or(|running| running == point) { 30.0 } else { 90.0 })
+    }
+
+    fn surcharge(&self, point: &Point, _rate: Rate) -> f64 {
+        self.dear.as_ref().filter(|(dear, _)| dear == point).map_or(1.0, |(_, times)| *times)
     }
 }

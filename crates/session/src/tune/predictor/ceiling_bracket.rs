@@ -91,11 +91,6 @@ impl CeilingBracket {
         (alike && known.ends() > 0).then(|| Self { engine: *engine, known, ..self.clone() })
     }
 
-    /// Whether it says all of another engine that it says of its own: where its ceiling lies.
-    pub fn answers_for(&self, engine: &TwinEngine) -> bool {
-        self.shown_of(engine).is_some_and(|shown| shown.known.ends() == 2)
-    }
-
     /// The step times changed: what was known is a guess now.
     pub fn refitted(&mut self) {
         (self.guess, self.known, self.peaks) = (self.known.or(self.guess), Bracket::default(), Default::default());

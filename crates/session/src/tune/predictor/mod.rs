@@ -14,7 +14,7 @@ use self::ceiling_bracket::CeilingBracket;
 pub use self::stress::{Ceiling, LOWEST, NEVER_FULL, StressResult, stress_replay};
 use super::cost::{Before, Prices, search_window};
 use super::session_twin::{
-    ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, served_in_blocks, think_time,
+    AS_MEASURED, ENDLESS, SessionTwin, TrafficSource, TwinEngine, promises_waiting, served_in_blocks, think_time,
 };
 use super::trial::{Current, TrialRequest};
 use crate::journal::Purpose;
@@ -293,10 +293,13 @@ impl Expectation for Predictor<'_> {
         if !self.predictions.replayed.get(&key(&one_engine, rate)).is_some_and(|known| known.iter().any(both)) {
             return false;
         }
-        // A cap that never binds in minutes may bind in the bursts that set a ceiling.
+        // A cap that never binds in minutes may bind in rare bursts. The session has sent as many requests at once as these come to, unless its engines
+        // held some of them back.
+        let largest = f64::from(self.session_twin.largest) * AS_MEASURED;
+        let lies_above = |engine: &TwinEngine| f64::from(engine.bounds.max_num_seqs) > largest;
+        let is_measured = self.predictions.launched.iter().any(|(_, engine)| lies_above(engine));
         let bursts = self.crowded && self.plan.workload.connects_requests();
-        let known = CeilingBracket::of(&one_engine, &self.predictions.ceilings);
-        !bursts || known.answers_for(&other_engine)
+        !bursts || is_measured && lies_above(&one_engine) && lies_above(&other_engine)
     }
 
     fn runs(&self, point: &Point) -> bool {
@@ -307,6 +310,11 @@ impl Expectation for Predictor<'_> {
         let another = || TrialRequest::of(Purpose::Search, point.clone()).behind(self.running, self.alters);
         let before = if self.runs(point) { Before::Nothing } else { another() };
         self.prices.probe(search_window(self.plan, rate).to, before)
+    }
+
+    fn surcharge(&self, point: &Point, rate: Rate) -> f64 {
+        let altered = self.prices.probe(search_window(self.plan, rate).to, Before::Altering);
+        if self.prices.alters { (self.price(point, rate).0 / altered.0).max(1.0) } else { 1.0 }
     }
 }
 
@@ -366,6 +374,15 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_costs_more_than_a_change_of_limits_where_engines_take_one() {
+        asked(&quickstart(&[]), |predictor| {
+            assert_eq!(predictor.surcharge(&point(64), Rate(20.0)), 1.0);
+            predictor.prices.alters = true;
+            assert!(predictor.surcharge(&point(64), Rate(20.0)) > 1.1, "no engine runs that could take its limits");
+        });
+    }
+
+    #[test]
     fn two_caps_serve_alike_where_neither_binds() {
         asked(&quickstart(&[]), |predictor| {
             predictor.predictions.learn(&point(64), Some(engine(64, 100_000)));
@@ -375,6 +392,17 @@ mod tests {
             let with = |name: &str| point(64).with(name, Value::Int(7));
             let mut differ = |one: &Point, other: &Point| !predictor.serve_alike(one, other, Rate(20.0));
             assert!(differ(&point(256), &with("block-size")) && differ(&with("block-size"), &point(256)));
+        });
+        // Where requests share a prefix, a burst of 60 was measured, and a cap of 64 is near to that.
+        let shares = quickstart(&[("kind = \"random\"", "kind = \"random\"\nshared_prefix_tokens = 16")]);
+        asked(&shares, |predictor| {
+            predictor.session_twin.largest = 60;
+            let alike = |predictor: &mut Predictor, cap: u32| {
+                predictor.predictions.learn(&point(cap), Some(engine(cap, 100_000)));
+                [64, 128].map(|one| predictor.serve_alike(&point(one), &point(256), Rate(20.0)))
+            };
+            assert_eq!(alike(predictor, 64), [false, false], "the engine held back what was more");
+            assert_eq!(alike(predictor, 80), [false, true]);
         });
     }
 

@@ -130,9 +130,13 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         answer.and_then(|answer| answer.ready).ok_or_else(no_answer)
     }
 
-    /// Lets one worker take a step that probes.
-    pub(crate) async fn step(&mut self, step: TrialStep) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        self.round(vec![step]).await?.pop().ok_or_else(no_answer)
+    /// Probes the first worker's engine, launched before where that is asked for. The inner result is the engine's.
+    pub(crate) async fn probe(
+        &mut self,
+        launch: Option<TrialRequest>,
+        probe: (Asking, Certainty),
+    ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
+        self.round(vec![TrialStep { worker: 0, launch, probe: Some(probe) }]).await?.pop().ok_or_else(no_answer)
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'. An engine that failed in
@@ -313,7 +317,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
 }
 
 fn no_answer() -> RunnerError {
-    RunnerError::Machine("there is no worker".into())
+    RunnerError::Machine("the first worker gave no answer".into())
 }
 
 struct WorkerReply {

@@ -52,7 +52,7 @@ async fn a_session_of_two_workers_resumed_after_any_record_gives_the_same_answer
 }
 
 #[tokio::test]
-async fn workers_search_together_and_the_first_alone_proves_winner_and_defaults() {
+async fn winner_and_defaults_are_proved_one_after_the_other_whatever_the_strategy() {
     for plan in [small(), small_with_twin()] {
         let strategy = plan.search.strategy;
         let Run { answer, entries, .. } = run_patient(&plan, &[0, 0], Vec::new(), &Memory::default()).await;
