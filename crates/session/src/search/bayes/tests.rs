@@ -108,7 +108,7 @@ fn a_point_that_costs_more_than_others_is_probed_only_where_it_gains_as_much_mor
     }
     let launched = |times: f64| {
         let (mut bayes, mut twin) = (bayes(), Known::twin(margin));
-        twin.dear = Some((point(16), times));
+        twin.surcharge = Some((point(16), times));
         let engine = |seqs, rate| Some(margin(seqs, rate)).filter(|margin| *margin < 0.5);
         follow(&mut bayes, &mut twin, engine).0.contains(&point(16))
     };

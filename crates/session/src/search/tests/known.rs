@@ -30,7 +30,7 @@ pub(in super::super) struct Known {
     /// The point of the engine that runs, where others cost a launch.
     pub(in super::super) running: Option<Point>,
     /// A point that costs so many times as much as others.
-    pub(in super::super) dear: Option<(Point, f64)>,
+    pub(in super::super) surcharge: Option<(Point, f64)>,
 }
 
 impl Known {
@@ -39,7 +39,7 @@ impl Known {
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None, dear: None }
+        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None, surcharge: None }
     }
 
     pub(in super::super) fn with_ceiling(self, ceiling: fn(f64) -> f64) -> Self {
@@ -72,6 +72,6 @@ impl Expectation for Known {
     }
 
     fn surcharge(&self, point: &Point, _rate: Rate) -> f64 {
-        self.dear.as_ref().filter(|(dear, _)| dear == point).map_or(1.0, |(_, times)| *times)
+        self.surcharge.as_ref().filter(|(of, _)| of == point).map_or(1.0, |(_, times)| *times)
     }
 }
