@@ -2,8 +2,7 @@
 //! arguments are certified on an engine that was launched with exactly these, beside what lets it change its limits. The defaults have started
 //! before: a running engine that can take their limits is enough for them. Its KV cache may be a little smaller than theirs, never larger.
 //!
-//! Two effects lower the result, though no probe of minutes on one launch shows them. The engine does not recover from some bursts (`stress`), and
-//! other launches are slower than this one (`launches`).
+//! One effect lowers the result, though no probe of minutes shows it: the engine does not recover from some bursts (`stress`).
 
 use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, STRIDE, unproved};
 use super::context::Context;
@@ -13,14 +12,12 @@ use super::predictor::Ceiling;
 use super::proving::Proving;
 use super::runner::RunnerError;
 use super::seeds::SeedLabel;
-use super::session_twin::PooledFit;
 use super::trial::{Asking, TrialRequest};
 use crate::events::Event;
-use crate::journal::{PROOF_OF_DEFAULTS, PointResult, Purpose};
+use crate::journal::{PointResult, Purpose};
 use crate::rig::{ProbeAsk, Rig};
 use crate::search::Expectation;
 use crate::verdict::{Certainty, Outcome, Verdict, Window};
-use autotune_plan::space::Point;
 use autotune_records::units::{Rate, Seconds};
 
 /// The first rate of a proof over the limit that the search expects: about where the certified rate will be. At 0.985, more first windows were cut:
@@ -48,26 +45,18 @@ fn judged_rate(asked: Rate, verdict: &Verdict) -> Rate {
 }
 
 impl<R: Rig> Context<'_, R> {
-    /// Drives a point with fresh arrivals near its estimate. It ends when the limit is known to the precision, or after `most` windows. It also ends
-    /// when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out. A proof of the same point
-    /// that was begun before continues.
+    /// Drives a point with fresh arrivals near its estimate. It ends when the limit is known to the precision, or after as many windows as a proof
+    /// may have. It also ends when the rest of the budget is kept for the proofs to come. What could not be proved is among what was left out.
     pub async fn certify(
         &mut self,
         purpose: Purpose,
         placed: &mut PointResult,
         to_come: &[Purpose],
-        most: u64,
     ) -> Result<(), RunnerError> {
         let Some(estimate) = placed.estimated_rate else { return Ok(()) };
-        let last = self.proofs.last().map(|proof| proof.point.clone());
-        let mut one = self.continued(Proving::new(purpose, placed.point.clone(), estimate));
-        if one.ended.is_none() {
-            one.ended = self.prepare(&mut one, last, to_come).await?;
-        }
-        for _ in 0..most {
-            if one.ended.is_some() {
-                break;
-            }
+        let mut one = Proving::new(purpose, placed.point.clone(), estimate);
+        one.ended = self.prepare(&mut one, to_come).await?;
+        while one.ended.is_none() {
             self.drive(&mut one, to_come).await?;
         }
         self.conclude(one, placed);
@@ -75,24 +64,18 @@ impl<R: Rig> Context<'_, R> {
     }
 
     /// Starts the engine of a proof, and shows it the batches that it has to survive. Returns why there is nothing to drive, if so.
-    async fn prepare(
-        &mut self,
-        one: &mut Proving,
-        last: Option<Point>,
-        to_come: &[Purpose],
-    ) -> Result<Option<String>, RunnerError> {
+    async fn prepare(&mut self, one: &mut Proving, to_come: &[Purpose]) -> Result<Option<String>, RunnerError> {
         let before = self.trial_runner.before(0, &TrialRequest::of(one.purpose, one.point.clone()));
         let price = self.prices().certify + self.prices().preparing(before);
         if !self.affords(price, to_come) {
             return Ok(Some(self.budget_ended(price, to_come)));
         }
         // What was seen of other points says nothing of this one.
-        if one.windows == 0 || last.as_ref() != Some(&one.point) {
-            self.trial_runner.twin().dismiss();
-        }
+        self.trial_runner.twin().dismiss();
         if let Err(diagnosis) = self.trial_runner.launch(one.purpose, one.point.clone()).await? {
             return Ok(Some(diagnosis.says));
         }
+        one.certifier.shared = self.trial_runner.current(0).is_some_and(|current| current.shared);
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load. Defaults that nobody deploys
         // need no such load, nor do those that a process served for the whole search.
         let served_the_search = before != Before::Launching && self.defaults.as_ref() == Some(&one.point);
@@ -109,22 +92,8 @@ impl<R: Rig> Context<'_, R> {
             return Ok(Some(dies.to_owned()));
         }
         self.trial_runner.fit_well();
-        if one.windows == 0 {
-            one.rate = self.begin(one);
-        }
+        one.rate = self.begin(one);
         Ok(None)
-    }
-
-    /// With what an earlier proof of the same point saw; ended where no other window is wanted.
-    fn continued(&mut self, one: Proving) -> Proving {
-        let of_defaults = self.defaults.as_ref() == Some(&one.point);
-        self.left_out.retain(|left| !(of_defaults && left.starts_with(PROOF_OF_DEFAULTS)));
-        let Some(at) = self.proofs.iter().position(|before| before.point == one.point) else { return one };
-        let mut one = one.after(self.proofs.remove(at));
-        // The twin and the launches are known better than they were then.
-        self.apply_stress_ceiling(&mut one);
-        one.ended = self.why_ended(&one);
-        one
     }
 
     /// Why no other window of a proof is driven; `None` if one is wanted.
@@ -143,27 +112,20 @@ impl<R: Rig> Context<'_, R> {
 
     /// Drives the engine once more, where the budget holds that.
     async fn drive(&mut self, one: &mut Proving, to_come: &[Purpose]) -> Result<(), RunnerError> {
-        // A launch that served no whole window is driven on. Where the budget holds no other launch, the same one is driven on.
-        let (certify, launch) = (self.prices().certify, self.prices().launch);
-        let wants = one.served && one.certifier.wants_launches();
-        let again = wants && self.affords(certify + launch, to_come);
+        let certify = self.prices().certify;
         if one.windows > 0 && !self.affords(certify, to_come) {
-            let wanted = certify + if wants { launch } else { Seconds(0.0) };
-            one.ended = Some(self.budget_ended(wanted, to_come));
+            one.ended = Some(self.budget_ended(certify, to_come));
             return Ok(());
         }
-        one.served &= !again;
-        let launch = again.then(|| TrialRequest { purpose: one.purpose, point: one.point.clone(), anew: true });
         let window = self.fresh(one);
         one.windows += 1;
-        match self.trial_runner.probe(launch, (window, Certainty::CERTIFIED)).await? {
+        match self.trial_runner.probe(None, (window, Certainty::CERTIFIED)).await? {
             Err(diagnosis) => {
                 one.ended = Some(diagnosis.says);
                 return Ok(());
             }
             Ok(verdict) if verdict.outcome != Outcome::Void => {
                 let rate = judged_rate(one.rate, &verdict);
-                one.served |= verdict.complete;
                 one.certifier.add_probe(rate, &verdict, self.curves(one));
                 one.judged.push((rate, verdict));
                 self.apply_stress_ceiling(one);
@@ -174,7 +136,7 @@ impl<R: Rig> Context<'_, R> {
         if one.ended.is_none() {
             one.rate = one.certifier.next(one.rate);
         }
-        self.standing(self.prices().proving(to_come.len(), usize::from(one.ended.is_none())) + self.to_follow);
+        self.standing(self.prices().proving(to_come.len(), usize::from(one.ended.is_none())));
         Ok(())
     }
 
@@ -208,10 +170,9 @@ impl<R: Rig> Context<'_, R> {
         Rate(begin.0.min(highest)).rounded()
     }
 
-    /// Lowers what was proved by what no probe of one launch shows. Launches differ, and above some rate the engine does not recover from a burst.
+    /// Lowers what was proved by what no probe of minutes shows: above some rate the engine does not recover from a burst.
     fn apply_stress_ceiling(&mut self, Proving { point, certifier, rate, .. }: &mut Proving) {
-        let Some(PooledFit { costs, launches }) = self.trial_runner.pooled_fit() else { return };
-        certifier.launches = launches;
+        let Some(costs) = self.trial_runner.twin().pooled_steps() else { return };
         certifier.bound(Ceiling::Above);
         let Some(proof) = certifier.proof() else { return };
         // A ceiling matters as far as it lowers the certified rate, or the next one.
@@ -227,8 +188,7 @@ impl<R: Rig> Context<'_, R> {
     /// for both (`representative_arrivals`).
     fn fresh(&self, one: &Proving) -> Asking {
         let (seed, plan, rate, nth) = (self.seed, self.plan.probe, one.rate, one.windows);
-        // Before the search, the defaults may be what is going to be deployed.
-        let is_best = one.is_best() || !self.tried();
+        let is_best = one.is_best();
         let ramp = Seconds::from(plan.ramp);
         let window =
             move |answer_time| if is_best { certifying(&plan, answer_time) } else { plan.certify_window.into() };

@@ -24,7 +24,7 @@ const ROOM: f64 = 1.2;
 const SEE_A_PEAK: usize = 10;
 
 /// The proofs that a search has before it.
-const BOTH_PROOFS: &[Purpose] = &[Purpose::CertifyBaseline, Purpose::Certify];
+pub const BOTH_PROOFS: &[Purpose] = &[Purpose::CertifyBaseline, Purpose::Certify];
 
 pub struct Context<'a, R> {
     pub trial_runner: TrialRunner<'a, R>,
@@ -37,13 +37,11 @@ pub struct Context<'a, R> {
     pub wanted: Seconds,
     /// The engine time that would have held these steps and the proofs reserved behind them; `None` if all steps fitted.
     pub enough: Option<Seconds>,
-    /// The engine time that is expected behind the proof of the moment, other proofs aside; for the display of progress.
-    pub to_follow: Seconds,
     pub started: bool,
     pub nearest: Option<(Rate, Verdict)>,
     /// Why the last void probe was void.
     pub void: Option<String>,
-    /// The proofs so far. Each continues where its point is certified again.
+    /// The proofs so far.
     pub proofs: Vec<Proving>,
     pub defaults: Option<Point>,
 }
@@ -60,7 +58,6 @@ impl<'a, R: Rig> Context<'a, R> {
             left_out: Vec::new(),
             wanted: Seconds(0.0),
             enough: None,
-            to_follow: Seconds(0.0),
             started: false,
             nearest: None,
             void: None,
@@ -127,16 +124,6 @@ impl<'a, R: Rig> Context<'a, R> {
     /// Whether a step fits before the budget ends, with these proofs still to come.
     pub fn affords(&self, price: Seconds, to_come: &[Purpose]) -> bool {
         self.trial_runner.spent().0 + price.0 + self.reserve(to_come).0 <= self.budget().0
-    }
-
-    pub fn proofs_to_come(&self) -> &'static [Purpose] {
-        let proved = self.defaults.as_ref().is_some_and(|point| self.is_proved(point));
-        if proved { &[Purpose::Certify] } else { BOTH_PROOFS }
-    }
-
-    /// Whether some rate of that point is certified.
-    pub fn is_proved(&self, point: &Point) -> bool {
-        self.proofs.iter().any(|proof| proof.point == *point && proof.proves())
     }
 
     /// The engine time that is kept for proofs.

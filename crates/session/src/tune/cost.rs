@@ -19,8 +19,6 @@ pub(super) const TRIES: u64 = 5;
 /// All windows of one certification, at most. Some are cut after seconds. With five in all, four were cut in a session of real vLLM on two CPU
 /// cores. It ended without an answer and with seven of its ten minutes left.
 pub(super) const MOST_WINDOWS: u64 = 2 * TRIES;
-/// Most windows of a proof of the defaults before the search, which needs the budget too: as many as [`CERTIFY`] keeps time for.
-pub(super) const FIRST_WINDOWS: u64 = 2;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 
@@ -159,7 +157,7 @@ pub fn launches_beside(plan: &Plan, alters_limits: bool) -> f64 {
 }
 
 /// Launches that look for the largest memory share.
-pub fn memory_launches(plan: &Plan) -> f64 {
+fn memory_launches(plan: &Plan) -> f64 {
     plan.memory_share().map_or(0.0, |p| (p.values.len() as f64).log2().ceil().max(1.0))
 }
 

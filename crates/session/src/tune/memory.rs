@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use tracing::debug;
 
-use super::context::Context;
+use super::context::{BOTH_PROOFS, Context};
 use super::predictor::NEVER_FULL;
 use super::runner::RunnerError;
 use super::trial::Asking;
@@ -76,7 +76,7 @@ impl<R: Rig> Context<'_, R> {
         let mut search = HighestThatStarts::new(knob.values.clone());
         let (mut stuck, mut tried) = (None, false);
         while let Some(value) = search.next().filter(|_| stuck.is_none()) {
-            let (price, to_come) = (self.prices().launch, self.proofs_to_come());
+            let (price, to_come) = (self.prices().launch, BOTH_PROOFS);
             if !self.affords(price, to_come) {
                 let ended = self.budget_ended(price, to_come);
                 self.left_out(format!("a larger memory share: {ended}"));

@@ -17,8 +17,6 @@ const WORTH_OF_DEFAULTS: f64 = 4.0;
 pub struct Proving {
     pub purpose: Purpose,
     pub point: Point,
-    /// Whether its launch has served a whole window.
-    pub served: bool,
     /// The limit that the search estimates for it.
     pub estimate: Rate,
     pub certifier: Certifier,
@@ -33,17 +31,7 @@ pub struct Proving {
 impl Proving {
     pub fn new(purpose: Purpose, point: Point, estimate: Rate) -> Self {
         let (certifier, judged, rate) = (Certifier::default(), Vec::new(), estimate);
-        Self { purpose, point, served: false, estimate, certifier, judged, windows: 0, rate, ended: None }
-    }
-
-    /// Continues a proof of the same point.
-    pub fn after(self, Self { certifier, judged, windows, rate, .. }: Self) -> Self {
-        Self { certifier, judged, windows, rate, ..self }
-    }
-
-    /// Whether some rate is certified.
-    pub fn proves(&self) -> bool {
-        self.certifier.proof().is_some()
+        Self { purpose, point, estimate, certifier, judged, windows: 0, rate, ended: None }
     }
 
     /// Whether it is the point that is going to be deployed.

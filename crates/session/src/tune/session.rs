@@ -4,8 +4,8 @@ use tracing::field::{Empty, debug, display};
 use tracing::{Instrument, debug, debug_span, info_span};
 
 use super::answer::{answer, never_started};
-use super::context::Context;
-use super::cost::{Before, FIRST_WINDOWS, MOST_WINDOWS, forecast, memory_launches, search_window};
+use super::context::{BOTH_PROOFS, Context};
+use super::cost::{Before, forecast, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
 use super::seeds::SeedLabel;
 use super::trial::TrialRequest;
@@ -86,32 +86,19 @@ impl<R: Rig> Context<'_, R> {
         }
         let estimated_rate = strategy.estimate(&point);
         let mut baseline = PointResult { estimated_rate, binding, ..PointResult::new(point.clone()) };
-        // 2. Launches for the memory end the engine that serves the defaults. Their proof before that saves a launch.
-        let suffices = self.memory_suffices(&point, estimated_rate);
-        if suffices.is_none() && self.proves_defaults_first() {
-            let (prices, points) = (self.prices(), strategy.points_expected());
-            self.to_follow = prices.launch * memory_launches(self.plan) + prices.candidates(points);
-            self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify], FIRST_WINDOWS).await?;
-            self.to_follow = Seconds(0.0);
-        }
-        // 3. The memory: as much as starts, where more of it may help.
-        let held = match suffices {
+        // 2. The memory: as much as starts, where more of it may help.
+        let held = match self.memory_suffices(&point, estimated_rate) {
             Some(why) => {
                 self.note(&format!("memory: {why}"));
                 self.share_of(&point)
             }
             None => self.memory(&point).await?,
         };
-        // 4. The other parameters, at that memory.
+        // 3. The other parameters, at that memory.
         strategy.open(&held);
         self.follow(&mut *strategy, Purpose::Search).await?;
         baseline.estimated_rate = strategy.estimate(&point);
-        let Some(winner) = strategy.incumbent() else {
-            if baseline.certified_rate.is_none() {
-                return Ok(self.nothing_found(baseline));
-            }
-            return Ok(answer(baseline.clone(), baseline, None, self.left_out.clone()));
-        };
+        let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
         if let Some(defaults) = self.tie(&*strategy, &winner, &baseline) {
             let kept = self.prove(&mut *strategy, defaults, baseline.clone()).await?;
             if kept.best.as_ref().is_some_and(|best| best.certified_rate.is_some()) {
@@ -130,20 +117,19 @@ impl<R: Rig> Context<'_, R> {
     ) -> Result<Conclusion, RunnerError> {
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let is_one = winner.point == baseline.point;
-        // A proof of the defaults stands, whatever becomes of its continuation.
-        let so_far = if is_one { baseline.clone() } else { PointResult::new(winner.point) };
-        let mut best = PointResult { estimated_rate: Some(winner.rate), ..so_far };
+        let mut best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
         let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
         // Before the engine that serves the defaults makes room for that of the best point: it saves a launch.
         let defaults_first = beside && self.serves_defaults();
         if defaults_first {
-            self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify], MOST_WINDOWS).await?;
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify]).await?;
         }
-        let behind = beside && !defaults_first && !self.is_proved(&baseline.point);
+        // A proof of a tie may have found that the defaults keep nothing.
+        let behind = beside && self.proofs.iter().all(|proof| proof.point != baseline.point);
         let to_come: &[Purpose] = if behind { &[Purpose::CertifyBaseline] } else { &[] };
-        self.certify(purpose, &mut best, to_come, MOST_WINDOWS).await?;
-        if beside && !defaults_first {
-            self.certify(Purpose::CertifyBaseline, &mut baseline, &[], MOST_WINDOWS).await?;
+        self.certify(purpose, &mut best, to_come).await?;
+        if behind {
+            self.certify(Purpose::CertifyBaseline, &mut baseline, &[]).await?;
         }
         if is_one {
             baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
@@ -162,14 +148,6 @@ impl<R: Rig> Context<'_, R> {
         }
         self.note(&says_tie(&winner.point, gain, least));
         Some(Incumbent { point: baseline.point.clone(), rate })
-    }
-
-    /// Whether the engine that runs can prove the defaults, and launches for the memory are about to end it. The budget must hold such a launch and a
-    /// probe behind the proof.
-    fn proves_defaults_first(&self) -> bool {
-        let (prices, windows) = (self.prices(), FIRST_WINDOWS as f64);
-        let price = prices.certify * windows + prices.launch + prices.probe;
-        self.serves_defaults() && self.plan.tuned_memory().is_some() && self.affords(price, &[Purpose::Certify])
     }
 
     /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
@@ -211,7 +189,7 @@ impl<R: Rig> Context<'_, R> {
         let mut before = strategy.incumbent();
         loop {
             let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
-            let (mut spent, mut to_come) = (false, self.proofs_to_come());
+            let (mut spent, mut to_come) = (false, BOTH_PROOFS);
             for worker in 0..workers {
                 let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
                 let asked =
@@ -227,7 +205,7 @@ impl<R: Rig> Context<'_, R> {
                     // There is nothing to prove until a rate is known to hold.
                     Purpose::Baseline if before.is_none() && !self.defaults.as_ref().is_some_and(estimated) => &[],
                     Purpose::Baseline => &[Purpose::CertifyBaseline],
-                    _ => self.proofs_to_come(),
+                    _ => BOTH_PROOFS,
                 };
                 let Some(query) = asked else {
                     debug!(worker, "nothing more is worth its cost");
@@ -235,9 +213,7 @@ impl<R: Rig> Context<'_, R> {
                 };
                 let Query { point, rate, acquisition } = &query;
                 debug!(worker, %point, %rate, acquisition, "asked");
-                // The search must not see the probes of a proof.
-                let current = self.trial_runner.current(worker);
-                let fresh = current.is_none_or(|c| c.known_as != query.point || c.purpose.certifies());
+                let fresh = self.trial_runner.current(worker).is_none_or(|c| c.known_as != query.point);
                 let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
@@ -279,7 +255,7 @@ impl<R: Rig> Context<'_, R> {
                 strategy.tell(&asked.query, &told);
             }
             let prices = self.prices();
-            let proofs = prices.proving(self.proofs_to_come().len(), 0);
+            let proofs = prices.proving(BOTH_PROOFS.len(), 0);
             self.standing(prices.candidates(strategy.points_expected()) + proofs);
         }
     }

@@ -50,14 +50,14 @@ impl Current {
 
     /// Whether its process serves what is wanted, without another launch.
     pub fn serves(&self, wanted: &TrialRequest) -> bool {
-        let fits = |widest: &Point| !wanted.anew && serves(widest, self.graph, &wanted.point);
+        let fits = |widest: &Point| serves(widest, self.graph, &wanted.point);
         !wanted.purpose.launches_plainly() && self.widest.as_ref().is_some_and(fits)
     }
 
     /// What to say where only the CUDA graphs of another launch keep its process from serving what is wanted. `most` is the largest graph of the
     /// first launch.
     pub fn lacks_graphs(&self, wanted: &TrialRequest, most: Option<i64>) -> Option<String> {
-        let widest = self.widest.as_ref().filter(|_| !wanted.anew && !wanted.purpose.launches_plainly())?;
+        let widest = self.widest.as_ref().filter(|_| !wanted.purpose.launches_plainly())?;
         fewer_graphs(widest, self.graph, most?, &wanted.point)
     }
 }
@@ -75,13 +75,11 @@ pub struct ProbeResult {
 pub struct TrialRequest {
     pub purpose: Purpose,
     pub point: Point,
-    /// Whether a process that runs already will not do.
-    pub anew: bool,
 }
 
 impl TrialRequest {
     pub fn of(purpose: Purpose, point: Point) -> Self {
-        Self { purpose, point, anew: false }
+        Self { purpose, point }
     }
 
     /// What has to be done before it can be probed by a worker with that trial, which is another one; `may_alter` says whether its process

@@ -20,7 +20,7 @@ use self::worker::Worker;
 use super::cost::{Before, Prices};
 use super::predictor::Predictor;
 use super::sample_sizes::SampleSizes;
-use super::session_twin::{PooledFit, SessionTwin};
+use super::session_twin::SessionTwin;
 use super::trial::{Asking, Current, ProbeResult, TrialRequest};
 use crate::events::{Event, Sink};
 use crate::journal::{Conclusion, Cost, Entry, Journal, Purpose, Record};
@@ -203,8 +203,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     fn tell(&mut self, worker: usize, told: ProbeResult) -> Result<(), RunnerError> {
         let Self { workers, session_log, .. } = self;
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
-        // Speed differs between launches, not between points of one process: probes are grouped by launch (`on`).
-        let (trial, probe, on) = (current.trial, told.probe, current.on);
+        let (trial, probe) = (current.trial, told.probe);
         if !told.ask.is_burst() {
             session_log.session_twin.note_verdict(&told.verdict);
         }
@@ -212,10 +211,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let due = match &told.fit_probe {
             // What a burst shows is no evidence for a rate.
             Some(fit_probe) if current.purpose.certifies() && !told.ask.is_burst() => {
-                session_log.session_twin.note_certifying(on, fit_probe, told.verdict.complete);
+                session_log.session_twin.note_certifying(fit_probe);
                 false
             }
-            Some(fit_probe) => session_log.session_twin.learn(on, fit_probe),
+            Some(fit_probe) => session_log.session_twin.learn(fit_probe),
             None => false,
         };
         current.told.push(told);
@@ -251,12 +250,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
                 told.verdict = verdict;
             }
         }
-    }
-
-    /// The engine by all that is known of it, what certifies included, for the point that is being certified.
-    pub(crate) fn pooled_fit(&self) -> Option<PooledFit> {
-        let shared = self.current(0).is_some_and(|current| current.shared);
-        self.session_log.session_twin.pooled_fit(shared)
     }
 
     pub(crate) fn twin(&mut self) -> &mut SessionTwin {

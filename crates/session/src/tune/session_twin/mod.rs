@@ -4,7 +4,6 @@
 //! rate. A new fit is made once the number of probes has grown by half. So the engine does not wait for arithmetic after every probe.
 
 mod engine;
-mod launches;
 mod likeness;
 mod long_run;
 mod representative;
@@ -15,7 +14,6 @@ use tracing::field::Empty;
 use tracing::{debug, debug_span};
 
 pub use self::engine::TwinEngine;
-pub use self::launches::Launches;
 pub use self::likeness::{Compared, Likeness};
 pub use self::long_run::{Flights, LongRunTraffic, TrafficSource, served_in_blocks, think_time};
 use super::sample_sizes::SampleSizes;
@@ -27,7 +25,7 @@ use autotune_numerics::overlap::most_at_once;
 use autotune_plan::settings::{Metric, Plan};
 use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{
-    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, refit_costs, seen_steps,
+    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit_costs, seen_steps,
 };
 use autotune_workload::{Material, Resent};
 
@@ -84,19 +82,11 @@ impl FitProbe {
     }
 }
 
-/// The engine as all probes together show it.
-#[derive(Clone, Copy, Debug)]
-pub struct PooledFit {
-    pub costs: StepCosts,
-    pub launches: Launches,
-}
-
 #[derive(Default)]
 pub struct SessionTwin {
     pub sample_sizes: SampleSizes,
     /// The probe with the largest batch, and the latest.
     probes: Vec<Probe>,
-    trials: Vec<u32>,
     fit: Option<Fit>,
     /// How many probes there were in all, and how many at the last fit or the last try.
     fit_probes: usize,
@@ -106,13 +96,10 @@ pub struct SessionTwin {
     pub long_run: LongRunTraffic,
     /// The most requests that were streamed at the same time.
     pub largest: u32,
-    /// The certifying probes at a rate of the point that is being certified, with their trials. No fit that judges uses them.
-    certifying_probes: Vec<(u32, Probe)>,
+    /// The certifying probes at a rate of the point that is being certified. No fit that judges uses them.
+    certifying_probes: Vec<Probe>,
     /// All probes at a rate that stand for long traffic, with their windows: the twin is checked against them.
     checks: Vec<(Probe, Window)>,
-    /// The trials of certifying probes that were not cut. Only these tell how fast the certifying launches are: a probe of a launch that is too slow
-    /// for its rate is cut.
-    driven: Vec<u32>,
     /// What later turns were last seen to resend.
     pub resent: Option<Resent>,
     /// The seeds of the arrivals that were last sent, by the seeds that were asked for.
@@ -191,11 +178,10 @@ impl SessionTwin {
         self.largest = self.largest.max(streamed_at_once(&fit_probe.probe));
     }
 
-    /// Keeps a probe of a trial that certifies, and whether it ran to its end.
-    pub fn note_certifying(&mut self, trial: u32, fit_probe: &FitProbe, complete: bool) {
-        self.certifying_probes.push((trial, fit_probe.probe.clone()));
+    /// Keeps a probe that certifies.
+    pub fn note_certifying(&mut self, fit_probe: &FitProbe) {
+        self.certifying_probes.push(fit_probe.probe.clone());
         self.check_by(fit_probe);
-        self.driven.extend(complete.then_some(trial));
     }
 
     fn check_by(&mut self, FitProbe { ask, probe, objection, .. }: &FitProbe) {
@@ -206,43 +192,24 @@ impl SessionTwin {
 
     pub fn dismiss(&mut self) {
         self.certifying_probes.clear();
-        self.driven.clear();
     }
 
-    /// The engine by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate. How
-    /// launches differ is told for the point that is being certified. Others may have a part of its machine where it is `shared`.
-    pub fn pooled_fit(&self, shared: bool) -> Option<PooledFit> {
-        let (trials, probes) = self.all_probes();
-        let _span = debug_span!("refit", probes = probes.len()).entered();
-        let fit = refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()?;
-        let slower = trials.into_iter().zip(fit.residuals.probes.iter().map(|drift| drift.slower.ln()));
-        Some(PooledFit {
-            costs: fit.costs,
-            launches: Launches::of(slower, |trial| self.driven.contains(&trial), shared),
-        })
-    }
-
+    /// The step times by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
     pub fn pooled_steps(&self) -> Option<StepCosts> {
-        refit_costs(&self.all_probes().1, self.fit.as_ref()?, self.sample_sizes.fit).ok()
+        let probes = [&self.probes[..], &self.certifying_probes].concat();
+        let _span = debug_span!("refit", probes = probes.len()).entered();
+        refit_costs(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()
     }
 
-    /// The probes that were learnt from and those that certify, with their trials.
-    fn all_probes(&self) -> (Vec<u32>, Vec<Probe>) {
-        let learnt = self.trials.iter().copied().zip(self.probes.iter().cloned());
-        learnt.chain(self.certifying_probes.iter().cloned()).unzip()
-    }
-
-    /// Takes a fit_probe of a trial; whether it is time to fit.
-    pub fn learn(&mut self, trial: u32, fit_probe: &FitProbe) -> bool {
+    /// Takes what a probe teaches; whether it is time to fit.
+    pub fn learn(&mut self, fit_probe: &FitProbe) -> bool {
         self.probes.push(fit_probe.probe.clone());
-        self.trials.push(trial);
         self.check_by(fit_probe);
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
             let oldest = usize::from(largest.is_some_and(|(at, _)| at == 0));
             self.probes.remove(oldest);
-            self.trials.remove(oldest);
         }
         self.fit_probes += 1;
         2 * self.fit_probes >= 3 * self.tried
@@ -404,7 +371,7 @@ mod tests {
         for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
             let fit_probe = fit_probe(Rate(1.0), at_once);
             session_twin.note(&fit_probe);
-            session_twin.learn(1, &fit_probe);
+            session_twin.learn(&fit_probe);
         }
         let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
         assert_eq!((kept, session_twin.largest), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));
