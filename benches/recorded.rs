@@ -330,6 +330,27 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t004-p01",
         ..gain_fifth
     };
+    // The engine of the session was launched again on another machine; what was driven is a third one.
+    let gain_ninth = Driven {
+        folder: "h200-8b-gain-ninth",
+        levels: &["rate-9.176", "rate-9.744", "rate-10.22", "rate-10.69"],
+        window: seconds(6.0, 66.0),
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t002-p01", "t003-p01", "t003-p03", "t004-p01", "t004-p02"],
+        like: "t004-p02",
+        ..gain_fifth
+    };
+    let gain_ninth_best = Driven {
+        levels: &["rate-13.61", "rate-14.45", "rate-15.15", "rate-15.85"],
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t003-p03", "t005-p01", "t005-p02"],
+        like: "t005-p01",
+        ..gain_ninth
+    };
+    let single_third = Driven {
+        folder: "h200-8b-third",
+        levels: &["rate-14.21", "rate-15.09", "rate-15.82", "rate-16.55"],
+        window: seconds(7.0, 77.0),
+        ..single_again
+    };
     let thirteenth = move |table: &mut Table| {
         proof(&read("results/h200-70b-search-thirteenth"), &begin, &["t002-p01", "t003-p01", "t004-p01"], table);
     };
@@ -388,6 +409,7 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             Box::new(move |table| single.by_session_and_streams("rate-14.14", 15.79, table)),
         ),
         ("The same again (results/h200-8b-second)", within(single_again)),
+        ("The same on one of two GPUs, driven on another machine (results/h200-8b-third)", within(single_third)),
         // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
         (
             "Real text, answers that end early (results/h200-8b-early-stops)",
@@ -403,6 +425,8 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ("The same with another seed, the defaults (results/h200-8b-gain-sixth)", within(gain_sixth)),
         ("The same once more, the defaults (results/h200-8b-gain-seventh)", within(gain_seventh)),
         ("The same, what was found, proved on an own launch (results/h200-8b-gain-eighth)", within(gain_eighth)),
+        ("The same, resumed on another machine, the defaults (results/h200-8b-gain-ninth)", within(gain_ninth)),
+        ("The same, what was found", within(gain_ninth_best)),
         (
             "The same on two H200 of one host, by its session (results/h200-8b-two-gpus)",
             Box::new(move |table| read_now_and_then(&read("results/h200-8b-two-gpus"), table)),

@@ -13,7 +13,7 @@
 
 use autotune::settings::{Limit, Metric};
 use autotune::twin::{
-    Arrival, Bounds, Effort, Fit, Limits, Observed, Probe, PromptShape, Scheduler, Sent, StepCosts, fit, refit,
+    Arrival, Bounds, Effort, Fit, Limits, Observed, Probe, PromptShape, Scheduler, Sent, StepCosts, fit_anew,
 };
 use autotune::units::Seconds;
 use autotune::verdict::Window;
@@ -206,10 +206,7 @@ fn session(engine: &Engine, seed: u64, earlier: Option<&Fit>) -> (Fit, Vec<Vec<P
         engine.serve(&traffic(engine.rate * level, 40.0, seed), seed + 7_000_000, false)
     };
     let fitted = [probe(0.85, 1), probe(1.05, 2)];
-    let found = match earlier {
-        None => fit(&fitted, Effort::FULL).unwrap(),
-        Some(earlier) => refit(&fitted, earlier, Effort::FULL).unwrap(),
-    };
+    let found = fit_anew(&fitted, earlier, Effort::FULL).unwrap();
     let limit = |metric| Limit { metric, quantile: 0.99, at_most: Seconds(1.0) };
     // What sessions on H200s showed says nothing of these engines.
     let twin = CheckedTwin { fit: &found, others: &[(&fitted[0], WINDOW), (&fitted[1], WINDOW)], shared: true };

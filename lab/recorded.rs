@@ -222,9 +222,9 @@ impl RecordedRun {
     /// What is said of a probe by a session that was taught these others, in this order.
     pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
         let mut session_twin = SessionTwin::new(SampleSizes::FULL);
-        for (trial, fit_probe) in (1..).zip(taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.fit_probe))) {
+        for fit_probe in taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.fit_probe)) {
             session_twin.note(fit_probe);
-            if session_twin.learn(trial, fit_probe) {
+            if session_twin.learn(fit_probe) {
                 session_twin.fit();
             }
         }

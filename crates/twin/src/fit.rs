@@ -137,8 +137,24 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
     // Where steps were seen, they have led to the right local minimum.
     let hops = if probes.iter().all(|probe| probe.steps().is_empty()) { effort.hops } else { 0 };
     let (reach, replays) = hop(&some, center, &mut best, hops);
-    let begun = Begun { center, start: best.0, reach, replays: replays + loss.replays() };
-    Ok(finish(probes, begun, &[0.4, 0.2], effort))
+    let before = replays + loss.replays();
+    let loss = Loss::new(probes, center, coefficients::prior_sd());
+    let best = polish(&loss, probes, &best.0, &[0.4, 0.2], effort);
+    let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
+    reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
+    let of = |i: usize| Coefficient {
+        name: coefficients::name(i).to_owned(),
+        value: coefficients::value(&best.0, i),
+        log_error: covariance[i][i].max(0.0).sqrt(),
+    };
+    Ok(Fit {
+        costs: coefficients::unpack(&best.0),
+        coefficients: (0..COUNT).map(of).collect(),
+        open: uncertainty::open(&covariance),
+        residuals: Residuals::of(&loss, &best.0, probes),
+        loss: best.1,
+        replays: before + loss.replays(),
+    })
 }
 
 /// Leaves a local minimum for a better one. Overlap, mixed steps and what prompts cost make up for each other along curves that no downhill
@@ -169,35 +185,12 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
 }
 
-/// Fits again, with more probes or others, downhill from what an earlier fit found: quick, and it stays in the local minimum of that fit.
-pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<Fit, FitError> {
-    let begun = Begun::again(probes, earlier)?;
-    Ok(finish(probes, begun, &[0.15], Effort { polish: effort.polish / 2.0, ..effort }))
-}
-
-/// The engine's steps as [`refit`] finds them, for whoever asks nothing else.
-pub fn refit_costs(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
-    let begun = Begun::again(probes, earlier)?;
-    let loss = Loss::new(probes, begun.center, coefficients::prior_sd());
+/// The engine's steps by more probes or others, downhill from what an earlier fit found: quick, and it stays in the local minimum of that fit.
+pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
+    enough(probes)?;
+    let loss = Loss::new(probes, center(probes), coefficients::prior_sd());
     let effort = Effort { polish: effort.polish / 2.0, ..effort };
-    Ok(coefficients::unpack(&polish(&loss, probes, &begun.start, &[0.15], effort).0))
-}
-
-/// From where all probes are fitted.
-struct Begun {
-    center: [f64; COUNT],
-    start: Vec<f64>,
-    /// How far each coefficient got from the start while the loss hardly rose.
-    reach: [f64; COUNT],
-    replays: u64,
-}
-
-impl Begun {
-    fn again(probes: &[Probe], earlier: &Fit) -> Result<Self, FitError> {
-        enough(probes)?;
-        let center = center(probes);
-        Ok(Self { center, start: coefficients::pack(&earlier.costs).to_vec(), reach: [0.0; COUNT], replays: 0 })
-    }
+    Ok(coefficients::unpack(&polish(&loss, probes, &coefficients::pack(&earlier.costs), &[0.15], effort).0))
 }
 
 /// Where the search begins, and where coefficients stay that the data are silent on: the first guess, and where steps were seen, what fits them.
@@ -229,27 +222,6 @@ fn polish(loss: &Loss, probes: &[Probe], start: &[f64], edges: &[f64], effort: E
         best = loss.descend(&best.0, steps);
     }
     best
-}
-
-/// Polishes with simplexes of these edges, and tells what was found.
-fn finish(probes: &[Probe], Begun { center, start, reach, replays }: Begun, edges: &[f64], effort: Effort) -> Fit {
-    let loss = Loss::new(probes, center, coefficients::prior_sd());
-    let best = polish(&loss, probes, &start, edges, effort);
-    let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
-    reach.iter().enumerate().for_each(|(i, reach)| covariance[i][i] += reach.powi(2));
-    let of = |i: usize| Coefficient {
-        name: coefficients::name(i).to_owned(),
-        value: coefficients::value(&best.0, i),
-        log_error: covariance[i][i].max(0.0).sqrt(),
-    };
-    Fit {
-        costs: coefficients::unpack(&best.0),
-        coefficients: (0..COUNT).map(of).collect(),
-        open: uncertainty::open(&covariance),
-        residuals: Residuals::of(&loss, &best.0, probes),
-        loss: best.1,
-        replays: replays + loss.replays(),
-    }
 }
 
 /// A few of the probes, from the least to the most loaded.

@@ -28,7 +28,7 @@ mod uncertainty;
 pub use costs::{NO_COSTS, StepCosts, StepWork};
 pub use fast::{Answered, Bounds, DEFAULT_BLOCK, FastReplay, Pressure, Reading, Sent};
 pub use fidelity::{ReplayFidelity, replay_faithfully};
-pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit, refit_costs};
+pub use fit::{Coefficient, Effort, Fit, FitError, fit, fit_anew, refit};
 pub use flags::{ACCEPTANCE, EngineDefaults, EngineFlags, FlagError, bytes};
 pub use kernels::{Kernels, Prompts};
 pub use noise::{Launch, Noise, Unsteady};

@@ -8,7 +8,7 @@ use super::margins::{Margins, Sample};
 use super::{Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::{self, Parameter, Point, Space, Value};
-use autotune_records::units::{Rate, Seconds};
+use autotune_records::units::Rate;
 
 /// Spaces of at most so many points are looked at point by point. In larger ones it is this many quasi-random points.
 const LOOKED_AT: usize = 256;
@@ -30,17 +30,12 @@ const NEARLY_KEPT: f64 = 0.3;
 const SAME: f64 = 0.012;
 /// A rate this many times below the first one is as good as none.
 const LARGEST_FALL: f64 = 32.0;
-/// The search ends after so many launches in a row without a gain: the model is too optimistic then.
-const LAUNCHES_WITHOUT_GAIN: usize = 2;
-/// So many without a twin, where the model knows less of points that were not launched. Two launches reached 79 % of the highest limit, four 95 %
-/// (median of 20 sessions of the quickstart, seeds 101 to 120, windows of 20 s).
-const LAUNCHES_WITHOUT_TWIN: usize = 4;
 /// The twin is trusted until so many probes were compared with it.
 const SOME_PROBES: usize = 3;
 /// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
 pub const USUAL_LAUNCHES: usize = 3;
 /// So many are launched without a twin.
-pub const USUAL_WITHOUT_TWIN: usize = USUAL_LAUNCHES + LAUNCHES_WITHOUT_TWIN - LAUNCHES_WITHOUT_GAIN;
+pub const USUAL_WITHOUT_TWIN: usize = 5;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
 /// ... but no more of them than this.
@@ -300,7 +295,7 @@ impl Bayes {
             return Some(Query::new(offer.point, offer.rate));
         }
         let mut offers: Vec<Offer> = own.into_iter().collect();
-        if self.launches() < self.most_launches && self.launches_without_gain() < self.most_launches_without_gain() {
+        if self.launches() < self.most_launches {
             for point in self.untried() {
                 if self.is_like_a_probed_one(&point, best.rate, engine) {
                     continue;
@@ -371,24 +366,6 @@ impl Bayes {
         })
     }
 
-    /// The search ends after so many launches in a row without a gain. Those that showed a value for the first time are not among them.
-    fn most_launches_without_gain(&self) -> usize {
-        let shown = self.space.parameters.iter().filter(|p| self.unmodelled.contains(&p.name));
-        let known = if self.twin_tells() { LAUNCHES_WITHOUT_GAIN } else { LAUNCHES_WITHOUT_TWIN };
-        known + shown.map(|p| p.values.len() - 1).sum::<usize>()
-    }
-
-    /// How many of the last launches found no point whose limit is higher by the least gain than that of all before it.
-    fn launches_without_gain(&self) -> usize {
-        let limit = |t: &Trial| self.estimate_of(&t.point).filter(|e| e.seen).map_or(0.0, rate);
-        let (mut highest, mut without_gain) = (0.0, 0);
-        for trial in &self.trials {
-            without_gain = if limit(trial) >= highest * (1.0 + self.min_gain) { 0 } else { without_gain + 1 };
-            highest = limit(trial).max(highest);
-        }
-        without_gain
-    }
-
     /// How many points besides the baseline were launched.
     fn launches(&self) -> usize {
         self.trials.iter().filter(|t| t.point != self.baseline).count()
@@ -424,38 +401,6 @@ fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<
     useful.find(|rate| engine.keeps_those(point, *rate, &|_| true) == Some(true))
 }
 
-/// A twin that expects nothing where it does not explain the engine.
-struct Trusted<'a> {
-    tells: bool,
-    engine: &'a mut dyn Expectation,
-}
-
-impl Expectation for Trusted<'_> {
-    fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
-        if self.tells { self.engine.margins(point, rate) } else { Vec::new() }
-    }
-
-    fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
-        if self.tells { self.engine.collapse(point, rate) } else { None }
-    }
-
-    fn serve_alike(&mut self, one: &Point, other: &Point, rate: Rate) -> bool {
-        self.tells && self.engine.serve_alike(one, other, rate)
-    }
-
-    fn runs(&self, point: &Point) -> bool {
-        self.engine.runs(point)
-    }
-
-    fn price(&self, point: &Point, rate: Rate) -> Seconds {
-        self.engine.price(point, rate)
-    }
-
-    fn surcharge(&self, point: &Point, rate: Rate) -> f64 {
-        self.engine.surcharge(point, rate)
-    }
-}
-
 impl Strategy for Bayes {
     fn open(&mut self, held: &Point) {
         self.held = Some(held.clone());
@@ -463,7 +408,7 @@ impl Strategy for Bayes {
     }
 
     fn ask(&mut self, engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query> {
-        let engine = &mut Trusted { tells: self.twin_tells(), engine };
+        engine.trust(self.twin_tells());
         if !in_flight.is_empty() {
             return self.imagining(in_flight, engine).decide(engine);
         }
@@ -517,13 +462,8 @@ impl Strategy for Bayes {
     }
 
     fn points_expected(&self) -> usize {
-        let launches_left_without_gain = if self.margins.is_none() {
-            USUAL_LAUNCHES
-        } else {
-            (self.most_launches_without_gain() + 1).saturating_sub(self.launches_without_gain())
-        };
-        let usual = USUAL_LAUNCHES + self.most_launches_without_gain() - LAUNCHES_WITHOUT_GAIN;
-        self.promising.min(launches_left_without_gain.min(usual))
+        let usual = if self.twin_tells() { USUAL_LAUNCHES } else { USUAL_WITHOUT_TWIN };
+        self.promising.min(usual.saturating_sub(self.launches()).max(1))
     }
 }
 

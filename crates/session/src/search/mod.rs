@@ -127,6 +127,9 @@ pub trait Expectation {
     /// log(p / limit) in a long run for each promise in the plan's order; `None` if the model cannot tell.
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
+    /// Whether the model is believed. One that is not expects nothing.
+    fn trust(&mut self, believed: bool);
+
     /// How far stress replays at a slightly higher rate break a promise, as the logarithm of a latency. Negative where they do not break it: then
     /// the rate can be certified. `None` if the model cannot tell.
     fn collapse(&mut self, _point: &Point, _rate: Rate) -> Option<f64> {

@@ -4,7 +4,7 @@
 //!
 //! One effect lowers the result, though no probe of minutes shows it: the engine does not recover from some bursts (`stress`).
 
-use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, STRIDE, unproved};
+use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, unproved};
 use super::context::Context;
 use super::cost::{Before, MOST_WINDOWS, TRIES, certifying};
 use super::memory::survived;
@@ -159,12 +159,10 @@ impl<R: Rig> Context<'_, R> {
         *placed = one.proved(&proof, placed);
     }
 
-    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling. Without a
-    /// twin it is not far above the highest rate that the point kept. One failed probe far above the limit tells little of it.
+    /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling.
     fn begin(&mut self, one: &Proving) -> Rate {
+        let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.twin().pooled_steps();
-        let kept = self.highest_kept(&one.point).filter(|_| costs.is_none());
-        let begin = Rate((one.estimate.0 * BEGIN).min(kept.map_or(f64::INFINITY, |kept| kept.0 * STRIDE.1)));
         let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()

@@ -249,17 +249,6 @@ impl<'a, R: Rig> Context<'a, R> {
         })
     }
 
-    /// The highest rate at which a probe of that point kept every promise.
-    pub fn highest_kept(&self, wanted: &Point) -> Option<Rate> {
-        let kept = self.trial_runner.passed().iter().filter_map(|entry| match &entry.record {
-            Record::Probed { trial, ask, verdict, .. } if verdict.outcome == Outcome::Pass && !ask.is_burst() => {
-                (self.point_of(*trial)? == wanted).then_some(ask.rate)
-            }
-            _ => None,
-        });
-        kept.max_by(|a, b| a.0.total_cmp(&b.0))
-    }
-
     /// Whether some traffic came near to filling the KV cache, or nobody tells.
     pub fn is_crowded(&self) -> bool {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)

@@ -5,8 +5,8 @@ use autotune_load::{ErrorClass, RequestRecord};
 use autotune_records::quantiles::median;
 use autotune_records::units::Seconds;
 
-/// Each half must hold this many answers before their latencies are compared.
-const ENOUGH: usize = 20;
+/// A server that begins fewer answers than this share of the arrivals is overloaded.
+const LEAST_SERVED: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Halves {
@@ -18,7 +18,6 @@ pub(super) struct Halves {
     open_at_end: usize,
     /// Requests without a first token at the start of the window, and at its end.
     waiting: (usize, usize),
-    slowdown: Option<f64>,
     /// Whether the number in flight says something of the server. Arrivals come at a steady rate, and the first answers ended before the
     /// middle.
     settled: bool,
@@ -34,11 +33,6 @@ impl Halves {
         };
         let open_at = |at| before(at, |r| r.last);
         let waiting_at = |at| before(at, |r| r.first);
-        let typical = |first_half: bool| {
-            let half = counted.iter().filter(|r| (r.due.0 < middle.0) == first_half);
-            let latencies = half.map(|r| r.e2e().map_or(f64::INFINITY, |l| l.0));
-            (latencies.clone().count() >= ENOUGH).then(|| median(latencies)).flatten()
-        };
         Self {
             answered_in_window: counted
                 .iter()
@@ -49,14 +43,13 @@ impl Halves {
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
             waiting: (waiting_at(window.from), waiting_at(window.to)),
-            slowdown: typical(true).zip(typical(false)).map(|(first, second)| second / first),
             settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
 
-    /// Either sign of a queue that grows: a backlog that is not worked off, or slower answers with it.
+    /// Either sign of a queue that grows: a backlog that is not worked off, or too many requests that wait for their first token.
     pub(super) fn saturated(&self) -> bool {
-        self.settled && (self.backlog_grew() || self.slowed_down())
+        self.settled && (self.backlog_grew() || self.served_share().is_some_and(|share| share < LEAST_SERVED))
     }
 
     /// The share of the arrivals that got a first token, where the queue grew. Requests that wait for theirs became more by two standard
@@ -72,16 +65,6 @@ impl Halves {
     fn backlog_grew(&self) -> bool {
         let growth = self.open_at_end as f64 - self.open_at_middle as f64;
         growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
-    }
-
-    /// Whether an overload of some percent shows. That takes three signs together. The requests in flight grow by half and three standard deviations
-    /// of a Poisson count. The second half is slower by a quarter, and more than a tenth is left open.
-    fn slowed_down(&self) -> bool {
-        let grew = self.open_at_end as f64
-            > 1.5 * self.open_at_middle as f64 + 3.0 * (self.open_at_middle as f64).sqrt().max(1.0);
-        let slower = self.slowdown.is_some_and(|s| s > 1.25);
-        let behind = self.open_at_end as f64 > 0.1 * self.offered as f64;
-        grew && slower && behind
     }
 
     pub(super) fn sentence(&self) -> String {

@@ -124,17 +124,6 @@ fn without_a_twin_it_finds_the_best_with_more_launches() {
 }
 
 #[test]
-fn without_a_twin_it_gives_up_after_more_launches() {
-    let launches = |with_twin| {
-        let mut bayes = bayes();
-        bayes.with_twin = with_twin;
-        let same = |_, rate: f64| Some(2.0 * (rate / 12.0).ln()).filter(|margin| *margin < 0.5);
-        follow(&mut bayes, &mut Known::nothing(), same).0.len()
-    };
-    assert_eq!((launches(true), launches(false)), (LAUNCHES_WITHOUT_GAIN, LAUNCHES_WITHOUT_TWIN));
-}
-
-#[test]
 fn a_twin_that_decides_few_probes_is_as_good_as_none() {
     let told = |decided: &[bool]| {
         let mut bayes = bayes();
@@ -147,11 +136,10 @@ fn a_twin_that_decides_few_probes_is_as_good_as_none() {
         let Some(next) = bayes.ask(&mut Known::twin(|_, rate| (rate / 16.2).ln()), &[]) else {
             panic!("nothing is asked")
         };
-        (bayes.most_launches_without_gain(), next.rate.0 > 15.0)
+        next.rate.0 > 15.0
     };
-    assert_eq!(told(&[false, false]), (LAUNCHES_WITHOUT_GAIN, true), "two probes tell little of a twin");
-    assert_eq!(told(&[true, false, true]), (LAUNCHES_WITHOUT_GAIN, true));
-    assert_eq!(told(&[true, false, false]), (LAUNCHES_WITHOUT_TWIN, false));
+    assert!(told(&[false, false]), "two probes tell little of a twin");
+    assert!(told(&[true, false, true]) && !told(&[true, false, false]));
 }
 
 #[test]

@@ -53,6 +53,12 @@ impl Expectation for Known {
         vec![self.margin.map(|margin| margin(seqs, rate.0))]
     }
 
+    fn trust(&mut self, believed: bool) {
+        if !believed {
+            (self.margin, self.ceiling, self.roomy) = (None, None, f64::INFINITY);
+        }
+    }
+
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
         self.ceiling.map(|ceiling| if rate.0 > ceiling(seqs) { 1.0 } else { -1.0 })

@@ -99,6 +99,8 @@ pub struct Predictor<'a> {
     pub alters: bool,
     /// Whether some probe came near to filling the KV cache.
     pub crowded: bool,
+    /// Whether the search believes the twin.
+    pub believed: bool,
 }
 
 impl Predictor<'_> {
@@ -235,7 +237,8 @@ fn key(engine: &TwinEngine, rate: Rate) -> (i64, u32, bool) {
 impl Predictor<'_> {
     /// What the twin makes of a point at a rate; `None` if there is no twin.
     fn replay(&mut self, point: &Point, rate: Rate) -> Option<Vec<Option<f64>>> {
-        let (costs, fits) = self.session_twin.known().map(|(costs, fits)| (*costs, fits))?;
+        let known = self.session_twin.known().filter(|_| self.believed);
+        let (costs, fits) = known.map(|(costs, fits)| (*costs, fits))?;
         if self.predictions.fits != fits {
             self.predictions.fits = fits;
             self.predictions.replayed.clear();
@@ -261,6 +264,10 @@ impl Predictor<'_> {
 impl Expectation for Predictor<'_> {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
         self.replay(point, rate).unwrap_or_default()
+    }
+
+    fn trust(&mut self, believed: bool) {
+        self.believed = believed;
     }
 
     /// With fewer requests than a certification, since all points see the same ones. The replay is at [`STEP`] (1.06) times the rate, the next one of
@@ -351,6 +358,7 @@ mod tests {
             running: None,
             alters: false,
             crowded: true,
+            believed: true,
         })
     }
 

@@ -272,7 +272,9 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let alters = !session_log.cannot_change_live();
         let SessionLog { plan, seed, session_twin, predictions, .. } = session_log;
         let running = workers[worker].current.as_ref();
-        Predictor { plan, material, seed: *seed, session_twin, predictions, prices, running, alters, crowded }
+        let seed = *seed;
+        let believed = true;
+        Predictor { plan, material, seed, session_twin, predictions, prices, running, alters, crowded, believed }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.

@@ -25,7 +25,7 @@ use autotune_numerics::overlap::most_at_once;
 use autotune_plan::settings::{Metric, Plan};
 use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{
-    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit_costs, seen_steps,
+    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, seen_steps,
 };
 use autotune_workload::{Material, Resent};
 
@@ -198,7 +198,7 @@ impl SessionTwin {
     pub fn pooled_steps(&self) -> Option<StepCosts> {
         let probes = [&self.probes[..], &self.certifying_probes].concat();
         let _span = debug_span!("refit", probes = probes.len()).entered();
-        refit_costs(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()
+        refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()
     }
 
     /// Takes what a probe teaches; whether it is time to fit.

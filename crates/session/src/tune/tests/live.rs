@@ -24,8 +24,7 @@ fn starts(entries: &[Entry]) -> Vec<(Purpose, EngineProcess)> {
 }
 
 #[tokio::test]
-async fn one_launch_serves_the_search_after_a_proof_of_the_defaults_and_what_is_deployed_is_launched_with_its_arguments()
- {
+async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_arguments() {
     let mut plan = alive(small());
     // Whoever is cut pays for a launch once more: the budget must not end for that.
     plan.budget.gpu_time *= 2;
@@ -45,8 +44,6 @@ async fn one_launch_serves_the_search_after_a_proof_of_the_defaults_and_what_is_
     let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
     let certified = |result: &PointResult| result.certified_rate.is_some();
     assert!(best.point != defaults.point && certified(&best) && certified(&defaults), "{}", answer.because);
-    let of = |wanted: Purpose| starts.iter().position(|(purpose, _)| *purpose == wanted).unwrap();
-    assert!(of(Purpose::CertifyBaseline) < of(Purpose::Memory) && starts[of(Purpose::CertifyBaseline)].1.altered);
     let arrivals = |point: &Point| windows(&entries, point)[0].1;
     assert_eq!(arrivals(&best.point), arrivals(&defaults.point), "both have the same arrivals");
 }
@@ -76,35 +73,6 @@ fn windows(entries: &[Entry], wanted: &Point) -> Vec<(f64, u64)> {
         _ => None,
     };
     by_trial(entries).filter_map(of).collect()
-}
-
-#[tokio::test]
-async fn a_proof_of_defaults_that_nothing_beats_continues_and_is_never_lost() {
-    let mut plan = alive(small());
-    // Nothing is fifty times as good.
-    plan.search.min_gain = 50.0;
-    let (mut continued, mut most) = (false, 0.0);
-    for seconds in (50..230).step_by(15) {
-        plan.budget.gpu_time = Duration::from_secs(seconds);
-        let (answer, entries, _) = run(&plan, 3).await;
-        let defaults = answer.baseline.unwrap();
-        let starts = starts(&entries);
-        let tries_memory = starts.iter().any(|(purpose, _)| *purpose == Purpose::Memory);
-        let proof = starts.iter().position(|(purpose, _)| *purpose == Purpose::CertifyBaseline);
-        let windows = windows(&entries, &defaults.point);
-        // A resumed proof has other arrivals in each window.
-        let mut arrivals: Vec<u64> = windows.iter().map(|(_, arrivals)| *arrivals).collect();
-        arrivals.dedup();
-        assert_eq!(arrivals.len(), windows.len(), "{seconds} s: {windows:?}");
-        continued |= proof.is_some() && starts.iter().any(|(purpose, _)| *purpose == Purpose::Certify);
-        let certified = defaults.certified_rate.map_or(0.0, |rate| rate.0);
-        if proof.is_some() && tries_memory {
-            assert!(certified > 0.0, "{seconds} s: {} {:?}", answer.because, answer.left_out);
-            assert_eq!(answer.status, Status::Certified, "{seconds} s: {}", answer.because);
-        }
-        most = f64::max(most, certified);
-    }
-    assert!(continued && most > 0.0);
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::verdict::Verdict;
-use autotune_twin::Noise;
 
 /// A job of two candidates.
 fn two() -> Plan {
@@ -82,36 +81,4 @@ async fn a_session_with_the_programs_own_replays_and_fits_certifies_what_its_mod
     let best = answer.best.unwrap();
     let (certified, limit) = (best.certified_rate.unwrap(), best.limit.unwrap());
     assert!((0.8..1.0).contains(&(certified.0 / limit.0)), "{certified} of {limit}");
-}
-
-/// Real vLLM on shared cores, starts of 110 s: two proofs of ten spent two launches on one cut window each, and proved nothing.
-#[tokio::test]
-async fn a_proof_launches_again_only_behind_a_whole_window() {
-    let (mut again, mut cut) = (0, 0);
-    let noise = Noise { run_to_run: 0.1, ..Noise::default() };
-    for seed in 1..=6 {
-        let (plan, memory) = (two(), Memory::default());
-        let profile = Profile { noise: Some(noise), ..Profile::quickstart() };
-        let rig = Scripted::of(profile, &plan, seed, Uneventful, memory.clone());
-        let Run { entries, .. } = run_on(vec![rig], &plan, seed, Vec::new(), &memory).await;
-        let (mut proved, mut whole) = (None, None);
-        for entry in &entries {
-            match &entry.record {
-                Record::Launching { purpose, point, .. } => {
-                    let now = purpose.certifies().then(|| point.clone());
-                    if now.is_some() && now == proved {
-                        assert_eq!(whole, Some(true), "seed {seed}: the launch before served no whole window");
-                        again += 1;
-                    }
-                    (proved, whole) = (now, None);
-                }
-                Record::Probed { ask, verdict, .. } if proved.is_some() && !ask.is_burst() => {
-                    cut += usize::from(whole.is_none() && !verdict.complete);
-                    whole = Some(whole == Some(true) || verdict.complete);
-                }
-                _ => {}
-            }
-        }
-    }
-    assert!(again > 0 && cut > 0, "{again} further launches, {cut} whose first window was cut");
 }
