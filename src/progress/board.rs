@@ -48,7 +48,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them. The defaults may be proved before the memory.
+    /// All of them.
     pub const ALL: [Self; 7] =
         [Self::Starting, Self::Baseline, Self::Memory, Self::Search, Self::Certify, Self::CertifyBaseline, Self::Ended];
 

@@ -185,7 +185,7 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
 }
 
-/// The engine's steps by more probes or others, downhill from what an earlier fit found: quick, and it stays in the local minimum of that fit.
+/// The step times by other probes than those of an earlier fit. It goes downhill from that fit: quick, and it stays in its local minimum.
 pub fn refit(probes: &[Probe], earlier: &Fit, effort: Effort) -> Result<StepCosts, FitError> {
     enough(probes)?;
     let loss = Loss::new(probes, center(probes), coefficients::prior_sd());

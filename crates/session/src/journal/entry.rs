@@ -276,12 +276,12 @@ pub struct Gain {
 
 /// The part of a limit's standard error, as a share of the rate, that no number of probes of one launch lowers. Other launches differ, and the
 /// twin is a little wrong. Without it, 69 % of the 90 % intervals held the truth in 500 sessions on kernel engines (commit 56fc364:
-/// `cargo bench --bench search -- --coarse --arms bayes --seeds 51..70`). With 0.025, 97 % did in 320 later ones whose speed stays, and all of 17
-/// on H200s. By arithmetic on the 320 sessions this makes it 91 to 94 % (`docs/results.md`).
+/// `cargo bench --bench search -- --coarse --arms bayes --seeds 51..70`). With 0.025, 97 % did in 320 later ones whose speed stays. With
+/// this, 22 of 24 did on H200s (`docs/results.md`).
 pub const COMMON_ERROR: f64 = 0.018;
 
 /// The standard error of the logarithm of two limits' ratio. It leaves [`COMMON_ERROR`] out: in the same sessions 93 % of the 90 % intervals of
-/// gains held the truth without it. At least half of the standard error stays.
+/// gains held the truth without it. At least half of the standard error stays. Where others use the machine, more is in the errors, and stays too.
 fn error_between(baseline: &PointResult, best: &PointResult) -> Option<f64> {
     let variance = best.limit_error?.powi(2) + baseline.limit_error?.powi(2);
     Some((variance - 2.0 * COMMON_ERROR.powi(2)).max(variance / 4.0).max(1e-12).sqrt())

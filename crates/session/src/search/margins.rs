@@ -40,10 +40,10 @@ pub struct Margins {
 }
 
 impl Margins {
-    /// From what was seen so far. `reference` is the lowest rate at which margins are thought to cross zero.
+    /// From what was seen so far. `reference` is the rate at which margins are thought to cross zero before one was measured.
     pub fn learn(space: &Space, reference: Rate, samples: &[Sample], engine: &mut dyn Expectation) -> Self {
         let promises = samples.iter().map(|(_, h)| h.seen.limits.len()).max().unwrap_or(0);
-        let reference = Rate(crossing(samples).map_or(0.0, |rate| rate.0).max(reference.0));
+        let reference = crossing(samples).unwrap_or(reference);
         let model = Self { space: space.clone(), reference, processes: Vec::new() };
         let means: Vec<Vec<(f64, bool)>> =
             samples.iter().map(|(point, h)| model.means(promises, point, h.rate, engine)).collect();
@@ -128,8 +128,9 @@ impl Margins {
     }
 }
 
-/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far below, the mean without a twin is squashed flat. With
-/// 4 req/s the model put the limit of two H200 at 62 req/s, where it is about 30.
+/// Where the margin that was measured nearest to its limit crosses zero. Around a reference far from there, the mean without a twin is squashed
+/// flat. With 4 req/s the model put the limit of two H200 at 62 req/s, where it is about 30. With 18.9 it saw no limit of real vLLM on CPU cores, which
+/// is about 8, and asked for 0.96 req/s.
 fn crossing(samples: &[Sample]) -> Option<Rate> {
     let measured =
         samples.iter().filter(|(_, h)| !h.seen.saturated).filter_map(|(_, h)| Some((h.rate, h.seen.margin?)));
@@ -236,6 +237,35 @@ mod tests {
             let limit = curve.root().unwrap().rate.0;
             assert!((from..to).contains(&limit), "{limit} req/s with {tokens} tokens on {gpus} GPUs");
         }
+    }
+
+    /// The first nine probes of a session of real vLLM on two CPU cores: sequences, rate, and the margins of TTFT and TPOT p99 with their errors. None
+    /// where a probe was cut.
+    #[test]
+    fn without_a_twin_a_limit_far_below_the_first_rate_is_found_near_what_was_seen() {
+        let probes = [
+            (64, 18.9, None),
+            (64, 9.62, Some([(-0.89, 0.04), (0.33, 0.14)])),
+            (64, 7.22, Some([(-0.81, 0.17), (0.07, 0.34)])),
+            (8, 11.66, Some([(0.2, 0.17), (0.02, 0.34)])),
+            (8, 8.59, Some([(-0.7, 0.18), (-0.21, 0.34)])),
+            (8, 8.95, None),
+            (4, 8.44, Some([(-0.9, 0.78), (-0.22, 0.34)])),
+            (4, 12.02, None),
+            (4, 7.67, Some([(-0.86, 0.18), (-0.05, 0.34)])),
+        ];
+        let cut = PromiseMargin { margin: None, error: f64::NAN, measured: None, broken: true };
+        let seen = probes.map(|(seqs, rate, margins)| {
+            let limits = margins.map_or([PromiseMargin { broken: false, ..cut }, cut], |margins| {
+                margins.map(|(margin, error)| PromiseMargin::expected(margin, error))
+            });
+            (point(seqs), ProbedRate { rate: Rate(rate), seen: Observation::expected(limits.to_vec()) })
+        });
+        let mut nothing = Known::nothing();
+        let model = Margins::learn(&space(), Rate(18.9), &seen, &mut nothing);
+        let curve = Curve::walk((Rate(7.67), DOWN), Rate(18.9), &model, &point(4), &mut nothing);
+        let limit = curve.root().map_or(0.0, |root| root.rate.0);
+        assert!((5.0..12.0).contains(&limit), "{limit}");
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub trait Expectation {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>>;
 
     /// Whether the model is believed. One that is not expects nothing.
-    fn trust(&mut self, believed: bool);
+    fn trust(&mut self, _believed: bool) {}
 
     /// How far stress replays at a slightly higher rate break a promise, as the logarithm of a latency. Negative where they do not break it: then
     /// the rate can be certified. `None` if the model cannot tell.

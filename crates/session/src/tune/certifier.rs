@@ -39,6 +39,8 @@ const CEILING_SD: f64 = 0.04;
 const CLEARANCE: f64 = 0.03;
 /// A rate is 95 % sure if its ceiling is at least this many times the rate.
 pub const CEILING_OVER_SURE_RATE: f64 = 1.037;
+/// Where a ceiling binds, a certified rate lies at most this far below its limit, rounding included. No probe brings it nearer.
+const BELOW_CEILING: f64 = 0.075;
 /// The distance of a certified rate from its limit, in standard errors: 1.645 for 95 %, the rest for few blocks and rounding.
 const PRECISE_ERRORS: f64 = 2.0;
 /// Probing ends once the certified rate lies within so many times the precision of the limit. With [`PRECISE_ERRORS`] here, the median certified
@@ -284,7 +286,12 @@ impl Certifier {
 
     /// Whether the certified rate lies as near below the limit as a limit known to that standard error allows.
     pub fn precise(&self, precision: f64) -> bool {
-        self.is_within(PRECISE_ERRORS * precision)
+        self.is_within(self.as_near(PRECISE_ERRORS, precision))
+    }
+
+    /// So many times the precision as a share, or what a ceiling allows where that is more.
+    fn as_near(&self, times: f64, precision: f64) -> f64 {
+        f64::max(times * precision, if self.ceiling.is_some() { BELOW_CEILING } else { 0.0 })
     }
 
     /// Whether the certified rate lies no further below the limit than that share.
@@ -305,7 +312,7 @@ impl Certifier {
     /// Whether probing ends. The certified rate is near enough to the limit, or another probe is expected to raise it by less than the share
     /// `worth`. If a margin is flat in the rate, no number of probes reaches the precision.
     pub fn done(&self, precision: f64, worth: f64) -> bool {
-        self.is_within(DONE_ERRORS * precision) || self.gain_of_another().is_some_and(|gain| gain < worth)
+        self.is_within(self.as_near(DONE_ERRORS, precision)) || self.gain_of_another().is_some_and(|gain| gain < worth)
     }
 
     /// The share by which another probe with the expected margin and the mean error raises the certified rate. None before there is one.
@@ -357,7 +364,7 @@ pub fn unproved(what: &str, rate: Rate, ended: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tune::cost::TRIES;
+    use crate::tune::certify::TRIES;
     use crate::verdict::Outcome;
     use crate::verdict::fixtures::{self, counted, paired};
     use crate::verdict::paired::Judge;
@@ -605,7 +612,7 @@ mod tests {
         assert!((0.95..0.96).contains(&proof.confidence), "{proof:?}");
         assert!(((proof.limit.0 / 9.01).ln() - CLEARANCE).abs() < 0.001, "{proof:?}");
         assert!((proof.error - CEILING_SD).abs() < 0.001, "{proof:?}");
-        assert!(!certifier.precise(0.01) && certifier.done(0.01, 0.001), "no probe moves a ceiling");
+        assert!(certifier.precise(0.01) && certifier.done(0.01, 0.0), "no probe moves a ceiling");
         let log_clear = CEILING_SD * autotune_numerics::Z_95 - CLEARANCE;
         assert!((0.0..0.001).contains(&(CEILING_OVER_SURE_RATE.ln() - log_clear)), "{log_clear}");
         certifier.bound(Ceiling::BelowAll);

@@ -6,7 +6,7 @@
 
 use super::certifier::{CEILING_OVER_SURE_RATE, MarginCurve, unproved};
 use super::context::Context;
-use super::cost::{Before, MOST_WINDOWS, TRIES, certifying};
+use super::cost::{Before, certifying};
 use super::memory::survived;
 use super::predictor::Ceiling;
 use super::proving::Proving;
@@ -28,6 +28,12 @@ const ABOVE: f64 = 1.03;
 /// The twin is asked at so many rates on both sides of a driven one, each so many times the one before.
 const AROUND: i32 = 6;
 const STEP: f64 = 1.04;
+
+/// Whole windows of a proof, at most.
+pub const TRIES: u64 = 5;
+/// All windows of a proof, at most. Some are cut after seconds. With five in all, four were cut in a session of real vLLM on two CPU cores. It ended
+/// without an answer and with seven of its ten minutes left.
+const MOST_WINDOWS: u64 = 2 * TRIES;
 
 /// Whether a proof has had its windows: so many whole ones, or so many in all.
 fn is_spent(windows: u64, judged: &[(Rate, Verdict)]) -> bool {
@@ -72,10 +78,10 @@ impl<R: Rig> Context<'_, R> {
         }
         // What was seen of other points says nothing of this one.
         self.trial_runner.twin().dismiss();
-        if let Err(diagnosis) = self.trial_runner.launch(one.purpose, one.point.clone()).await? {
-            return Ok(Some(diagnosis.says));
+        match self.trial_runner.launch(one.purpose, one.point.clone()).await? {
+            Ok(ready) => one.certifier.shared = ready.shared,
+            Err(diagnosis) => return Ok(Some(diagnosis.says)),
         }
-        one.certifier.shared = self.trial_runner.current(0).is_some_and(|current| current.shared);
         // Where the memory is tuned, a start says little: others saw engines start and then run out of memory under load. Defaults that nobody deploys
         // need no such load, nor do those that a process served for the whole search.
         let served_the_search = before != Before::Launching && self.defaults.as_ref() == Some(&one.point);
@@ -119,7 +125,7 @@ impl<R: Rig> Context<'_, R> {
         }
         let window = self.fresh(one);
         one.windows += 1;
-        match self.trial_runner.probe(None, (window, Certainty::CERTIFIED)).await? {
+        match self.trial_runner.probe((window, Certainty::CERTIFIED)).await? {
             Err(diagnosis) => {
                 one.ended = Some(diagnosis.says);
                 return Ok(());

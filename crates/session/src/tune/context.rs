@@ -81,7 +81,7 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// Sends requests at once to the first worker's engine. The inner result is the engine's.
     pub async fn send_burst(&mut self, asking: Asking) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        self.trial_runner.probe(None, (asking, Certainty::SEARCH)).await
+        self.trial_runner.probe((asking, Certainty::SEARCH)).await
     }
 
     /// What the strategy may ask about a worker's engine, from what was learnt so far.

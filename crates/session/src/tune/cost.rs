@@ -14,11 +14,6 @@ const CLIMB: f64 = 7.0;
 const RACE: f64 = 1.5;
 /// Most losing candidates are cut before half of their window.
 const CUT: f64 = 0.7;
-/// Whole windows of one certification, at most.
-pub(super) const TRIES: u64 = 5;
-/// All windows of one certification, at most. Some are cut after seconds. With five in all, four were cut in a session of real vLLM on two CPU
-/// cores. It ended without an answer and with seven of its ten minutes left.
-pub(super) const MOST_WINDOWS: u64 = 2 * TRIES;
 /// Probes until a certification holds, on average.
 const CERTIFY: f64 = 1.5;
 
@@ -182,8 +177,9 @@ pub fn forecast(plan: &Plan) -> Cost {
 pub fn expected_at(plan: &Plan, prices: &Prices) -> Cost {
     let (points, of_baseline, of_a_point) = usual_counts(plan);
     let alters_limits = widest(plan, None, &plan.space.baseline()).is_some();
-    // An engine that alters its limits proves the defaults, unless a choice that it cannot alter has ended it.
-    let of_proofs = if alters_limits && fixed_choices(plan, true) <= 1.0 { 1.0 } else { 2.0 };
+    // An engine that alters its limits proves the defaults, unless the memory or another choice that it cannot alter has ended it.
+    let stays = alters_limits && fixed_choices(plan, true) <= 1.0 && memory_launches(plan) == 0.0;
+    let of_proofs = if stays { 1.0 } else { 2.0 };
     let launches = 1.0 + launches_beside(plan, alters_limits) + of_proofs;
     let (searching, proving) = (of_baseline + of_a_point * points, 2.0 * CERTIFY);
     let windows = (prices.certify + prices.stretched) * proving;
@@ -224,7 +220,6 @@ mod tests {
         let gpus = "tensor-parallel-size = { values = [1, 2], default = 1 }";
         assert_eq!(launches_beside(&plan(gpus), true), memory + 1.0);
         assert_eq!(launches_beside(&plan(gpus), false), memory + USUAL_WITHOUT_TWIN as f64);
-        // One more for the choice, and one for the proof of the defaults, whose engine it ends.
-        assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 2);
+        assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 1);
     }
 }

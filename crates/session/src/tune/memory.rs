@@ -76,7 +76,9 @@ impl<R: Rig> Context<'_, R> {
         let mut search = HighestThatStarts::new(knob.values.clone());
         let (mut stuck, mut tried) = (None, false);
         while let Some(value) = search.next().filter(|_| stuck.is_none()) {
-            let (price, to_come) = (self.prices().launch, BOTH_PROOFS);
+            // It ends the engine that could prove the defaults without a launch of their own.
+            let launches = if self.serves_defaults() { 2.0 } else { 1.0 };
+            let (price, to_come) = (self.prices().launch * launches, BOTH_PROOFS);
             if !self.affords(price, to_come) {
                 let ended = self.budget_ended(price, to_come);
                 self.left_out(format!("a larger memory share: {ended}"));

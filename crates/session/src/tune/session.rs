@@ -119,13 +119,14 @@ impl<R: Rig> Context<'_, R> {
         let is_one = winner.point == baseline.point;
         let mut best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
         let purpose = if self.runs(&best.point) { Purpose::CertifyRunning } else { Purpose::Certify };
+        // A proof of a tie may have found that the defaults keep nothing.
+        let proves_defaults = beside && self.proofs.iter().all(|proof| proof.point != baseline.point);
         // Before the engine that serves the defaults makes room for that of the best point: it saves a launch.
-        let defaults_first = beside && self.serves_defaults();
+        let defaults_first = proves_defaults && self.serves_defaults();
         if defaults_first {
             self.certify(Purpose::CertifyBaseline, &mut baseline, &[Purpose::Certify]).await?;
         }
-        // A proof of a tie may have found that the defaults keep nothing.
-        let behind = beside && self.proofs.iter().all(|proof| proof.point != baseline.point);
+        let behind = proves_defaults && !defaults_first;
         let to_come: &[Purpose] = if behind { &[Purpose::CertifyBaseline] } else { &[] };
         self.certify(purpose, &mut best, to_come).await?;
         if behind {

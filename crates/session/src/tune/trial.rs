@@ -33,8 +33,6 @@ pub struct Current {
     pub answer_time: Seconds,
     /// As the twin sees it; `None` if it cannot.
     pub engine: Option<TwinEngine>,
-    /// Whether others may have a part of its machine.
-    pub shared: bool,
     /// The probes that say something, with the latest word on them.
     pub told: Vec<ProbeResult>,
     pub span: Span,

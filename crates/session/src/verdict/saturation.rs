@@ -5,8 +5,8 @@ use autotune_load::{ErrorClass, RequestRecord};
 use autotune_records::quantiles::median;
 use autotune_records::units::Seconds;
 
-/// A server that begins fewer answers than this share of the arrivals is overloaded.
-const LEAST_SERVED: f64 = 0.9;
+/// A server that leaves a larger share of the arrivals waiting is overloaded.
+const LEFT_WAITING: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Halves {
@@ -16,8 +16,8 @@ pub(super) struct Halves {
     offered_in_second: usize,
     open_at_middle: usize,
     open_at_end: usize,
-    /// Requests without a first token at the start of the window, and at its end.
-    waiting: (usize, usize),
+    /// Requests without a first token at the start of the window, at its middle, and at its end.
+    waiting: [usize; 3],
     /// Whether the number in flight says something of the server. Arrivals come at a steady rate, and the first answers ended before the
     /// middle.
     settled: bool,
@@ -42,20 +42,20 @@ impl Halves {
             offered_in_second: counted.iter().filter(|r| r.due.0 >= middle.0).count(),
             open_at_middle: open_at(middle),
             open_at_end: open_at(window.to),
-            waiting: (waiting_at(window.from), waiting_at(window.to)),
+            waiting: [window.from, middle, window.to].map(waiting_at),
             settled: steady && undisturbed(records).0 <= middle.0,
         }
     }
 
-    /// Either sign of a queue that grows: a backlog that is not worked off, or too many requests that wait for their first token.
+    /// Either sign of a queue that grows: a backlog that is not worked off, or more and more requests that wait for their first token.
     pub(super) fn saturated(&self) -> bool {
-        self.settled && (self.backlog_grew() || self.served_share().is_some_and(|share| share < LEAST_SERVED))
+        self.settled && (self.backlog_grew() || self.left_waiting())
     }
 
     /// The share of the arrivals that got a first token, where the queue grew. Requests that wait for theirs became more by two standard
     /// deviations of the difference of two Poisson counts. Requests in flight do not tell: they rise until the longest of the first answers end.
     pub(super) fn served_share(&self) -> Option<f64> {
-        let (before, after) = (self.waiting.0 as f64, self.waiting.1 as f64);
+        let (before, after) = (self.waiting[0] as f64, self.waiting[2] as f64);
         let share = 1.0 - (after - before) / self.offered.max(1) as f64;
         (self.settled && after - before > 2.0 * (before + after).sqrt() && share > 0.0).then_some(share)
     }
@@ -67,11 +67,21 @@ impl Halves {
         growth > 3.0 * (2.0 * self.open_at_middle.max(1) as f64).sqrt() && growth > 0.25 * self.offered_in_second as f64
     }
 
+    /// Whether the requests that wait for their first token grew by more than a tenth of the second half's arrivals, beyond what chance does: three
+    /// standard deviations of the difference of two Poisson counts.
+    fn left_waiting(&self) -> bool {
+        let (before, after) = (self.waiting[1] as f64, self.waiting[2] as f64);
+        let growth = after - before;
+        growth > 3.0 * (before + after).sqrt() && growth > LEFT_WAITING * self.offered_in_second as f64
+    }
+
     pub(super) fn sentence(&self) -> String {
-        format!(
-            "saturated: {} requests in flight at the middle of the window, {} at its end",
-            self.open_at_middle, self.open_at_end
-        )
+        let (what, at_middle, at_end) = if self.backlog_grew() {
+            ("in flight", self.open_at_middle, self.open_at_end)
+        } else {
+            ("waiting for their first token", self.waiting[1], self.waiting[2])
+        };
+        format!("saturated: {at_middle} requests {what} at the middle of the window, {at_end} at its end")
     }
 }
 

@@ -124,6 +124,13 @@ fn without_a_twin_it_finds_the_best_with_more_launches() {
 }
 
 #[test]
+fn points_in_a_row_without_a_gain_end_it() {
+    let mut bayes = bayes();
+    let same = |_, rate: f64| Some(2.0 * (rate / 12.0).ln()).filter(|margin| *margin < 0.5);
+    assert_eq!(follow(&mut bayes, &mut Known::nothing(), same).0.len(), WITHOUT_GAIN);
+}
+
+#[test]
 fn a_twin_that_decides_few_probes_is_as_good_as_none() {
     let told = |decided: &[bool]| {
         let mut bayes = bayes();

@@ -29,6 +29,7 @@ pub(in super::super) struct Known {
     pub(in super::super) roomy: f64,
     /// The point of the engine that runs, where others cost a launch.
     pub(in super::super) running: Option<Point>,
+    believed: bool,
     /// A point that costs so many times as much as others.
     pub(in super::super) surcharge: Option<(Point, f64)>,
 }
@@ -39,7 +40,7 @@ impl Known {
     }
 
     pub(in super::super) fn nothing() -> Self {
-        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None, surcharge: None }
+        Self { margin: None, ceiling: None, roomy: f64::INFINITY, running: None, believed: true, surcharge: None }
     }
 
     pub(in super::super) fn with_ceiling(self, ceiling: fn(f64) -> f64) -> Self {
@@ -50,23 +51,21 @@ impl Known {
 impl Expectation for Known {
     fn margins(&mut self, point: &Point, rate: Rate) -> Vec<Option<f64>> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
-        vec![self.margin.map(|margin| margin(seqs, rate.0))]
+        vec![self.margin.filter(|_| self.believed).map(|margin| margin(seqs, rate.0))]
     }
 
     fn trust(&mut self, believed: bool) {
-        if !believed {
-            (self.margin, self.ceiling, self.roomy) = (None, None, f64::INFINITY);
-        }
+        self.believed = believed;
     }
 
     fn collapse(&mut self, point: &Point, rate: Rate) -> Option<f64> {
         let seqs = point.get("max-num-seqs").and_then(Value::number).unwrap_or(0.0);
-        self.ceiling.map(|ceiling| if rate.0 > ceiling(seqs) { 1.0 } else { -1.0 })
+        self.ceiling.filter(|_| self.believed).map(|ceiling| if rate.0 > ceiling(seqs) { 1.0 } else { -1.0 })
     }
 
     fn serve_alike(&mut self, one: &Point, other: &Point, _rate: Rate) -> bool {
         let roomy = |point: &Point| point.get("max-num-seqs").and_then(Value::number).is_some_and(|n| n >= self.roomy);
-        roomy(one) && roomy(other)
+        self.believed && roomy(one) && roomy(other)
     }
 
     fn runs(&self, _point: &Point) -> bool {

@@ -382,6 +382,16 @@ mod tests {
     }
 
     #[test]
+    fn a_twin_that_is_not_believed_expects_nothing() {
+        asked(&quickstart(&[]), |predictor| {
+            assert_eq!(predictor.margins(&point(64), Rate(20.0)).len(), 2);
+            predictor.trust(false);
+            assert!(predictor.margins(&point(64), Rate(20.0)).is_empty());
+            assert_eq!(predictor.collapse(&point(64), Rate(20.0)), None);
+        });
+    }
+
+    #[test]
     fn a_launch_costs_more_than_a_change_of_limits_where_engines_take_one() {
         asked(&quickstart(&[]), |predictor| {
             assert_eq!(predictor.surcharge(&point(64), Rate(20.0)), 1.0);

@@ -130,13 +130,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         answer.and_then(|answer| answer.ready).ok_or_else(no_answer)
     }
 
-    /// Probes the first worker's engine, launched before where that is asked for. The inner result is the engine's.
+    /// Probes the first worker's engine. The inner result is the engine's.
     pub(crate) async fn probe(
         &mut self,
-        launch: Option<TrialRequest>,
         probe: (Asking, Certainty),
     ) -> Result<Result<Verdict, Diagnosis>, RunnerError> {
-        self.round(vec![TrialStep { worker: 0, launch, probe: Some(probe) }]).await?.pop().ok_or_else(no_answer)
+        self.round(vec![TrialStep { worker: 0, launch: None, probe: Some(probe) }]).await?.pop().ok_or_else(no_answer)
     }
 
     /// Lets workers, which stand in their order, take a step each at the same time. The inner results are the engines'. An engine that failed in
@@ -272,9 +271,18 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let alters = !session_log.cannot_change_live();
         let SessionLog { plan, seed, session_twin, predictions, .. } = session_log;
         let running = workers[worker].current.as_ref();
-        let seed = *seed;
-        let believed = true;
-        Predictor { plan, material, seed, session_twin, predictions, prices, running, alters, crowded, believed }
+        Predictor {
+            plan,
+            material,
+            seed: *seed,
+            session_twin,
+            predictions,
+            prices,
+            running,
+            alters,
+            crowded,
+            believed: true,
+        }
     }
 
     /// The probes of a worker's trial that say something, in their order: what was asked, and the latest word on it.

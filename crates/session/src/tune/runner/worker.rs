@@ -48,14 +48,14 @@ impl<R: Rig> Worker<R> {
 
     /// Starts a new trial. The inner result is the engine's: ready, or why not after a second try where one is due.
     pub async fn launch(&mut self, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
-        let TrialRequest { purpose, point, .. } = &launch.wanted;
+        let TrialRequest { purpose, point } = &launch.wanted;
         let (number, purpose) = (launch.trial, purpose.name());
         let span = info_span!("trial", number, purpose, %point, probes = Empty, engine_time = Empty);
         self.launch_in(&span, session_log, launch).instrument(span.clone()).await
     }
 
     async fn launch_in(&mut self, span: &Span, session_log: &Shared<'_, '_>, launch: &Launch) -> Answer<Ready> {
-        let Launch { trial, wanted: TrialRequest { purpose, point, .. }, .. } = launch;
+        let Launch { trial, wanted: TrialRequest { purpose, point }, .. } = launch;
         let most = look(session_log).first_graph();
         let current = self.current.as_ref().filter(|_| launch.live);
         let lacks_graphs = current.and_then(|current| current.lacks_graphs(&launch.wanted, most));
@@ -100,7 +100,6 @@ impl<R: Rig> Worker<R> {
                         probes: 0,
                         answer_time: ready.warmed.answer_time,
                         engine,
-                        shared: ready.shared,
                         told: Vec::new(),
                         span: span.clone(),
                         busy_before,
@@ -119,7 +118,7 @@ impl<R: Rig> Worker<R> {
     async fn start(
         &mut self,
         session_log: &Shared<'_, '_>,
-        Launch { trial, wanted: TrialRequest { purpose, point, .. }, warmed, .. }: &Launch,
+        Launch { trial, wanted: TrialRequest { purpose, point }, warmed, .. }: &Launch,
         on: Option<u32>,
         attempt: u32,
     ) -> Answer<Ready, Failure> {

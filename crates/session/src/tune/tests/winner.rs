@@ -67,6 +67,35 @@ async fn the_defaults_stay_where_they_tie_with_the_winner() {
     assert!(kept == defaults && proofs.iter().all(|point| *point == defaults), "{kept}: {proofs:?}");
 }
 
+/// The defaults serve their first trial alone well.
+struct WorseLater(Point);
+
+impl Script for WorseLater {
+    fn swapped(&mut self, trial: Trial, point: &Point) -> Point {
+        let is_worse = trial.number > 1 && *point == self.0;
+        if is_worse { point.with("max-num-seqs", Value::Int(1)) } else { point.clone() }
+    }
+}
+
+#[tokio::test]
+async fn defaults_whose_proof_failed_in_a_tie_are_not_proved_again() {
+    let mut plan = alive(small());
+    plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
+    plan.budget.gpu_time *= 4;
+    let (memory, script) = (Memory::default(), WorseLater(plan.space.baseline()));
+    let rig = Scripted::new(&plan, 3, script, memory.clone());
+    let session = Session::new(runner(vec![rig], &plan, 3, &memory, Journal::default()), &plan, &Silent);
+    let mut session = session.with_strategy(|p, s, b, r| Box::new(Tied(strategy(p, s, b, r))));
+    let answer = session.run().await.unwrap();
+    let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
+    assert!(best.certified_rate.is_some() && defaults.certified_rate.is_none(), "{}", answer.because);
+    let proofs = session.trial_runner().journal().entries.iter().filter_map(|entry| match &entry.record {
+        Record::Launching { purpose, point, .. } if purpose.certifies() => Some(point.clone()),
+        _ => None,
+    });
+    assert_eq!(proofs.collect::<Vec<_>>(), [defaults.point, best.point]);
+}
+
 /// Engines that are launched plainly are worse than those whose limits were changed, but for that of the defaults.
 struct WorsePlainly(Point);
 

@@ -71,8 +71,8 @@ impl LiveLimits {
 /// stays as it is where a limit is left to the engine, which then tells its own. `None` if no limit is tuned, or the engine's arguments make it
 /// another one.
 ///
-/// Where the share of the memory is tuned, the defaults are launched as they are. They are proved on that engine before the memory is looked for, and
-/// launches with more memory follow. Larger limits leave less room for the KV cache. A 70B model on an H200 has 166,368 tokens with the largest
+/// Where the share of the memory is tuned, the defaults are launched as they are. That engine proves them too where no other share is tried. Larger
+/// limits leave less room for the KV cache. A 70B model on an H200 has 166,368 tokens with the largest
 /// limits of the space, and 182,272 with the defaults. That lowers the limit of the defaults by 4 % (by a twin of `results/h200-70b-search-eighth`).
 ///
 /// `graph` is what [`largest_graph`] told of an earlier launch. With it, a cap on sequences that leaves fewer CUDA graphs is kept as it stands.
