@@ -51,7 +51,7 @@ impl<R: Rig> Context<'_, R> {
     /// to its promise lies, in logarithms. None where no twin judges, or the space is too large to compare all its points.
     fn gain_of_cache(&mut self, baseline: &Point, limit: Rate) -> Option<f64> {
         let twin = self.trial_runner.twin();
-        let costs = twin.pooled_steps().filter(|_| twin.judges())?;
+        let costs = twin.pooled_steps().filter(|_| twin.decides())?;
         let held = self.share_of(baseline);
         let mut points = space::candidates(&self.plan.space, &held, MOST_COMPARED + 1, self.seed);
         if points.len() > MOST_COMPARED {

@@ -156,11 +156,6 @@ impl SessionTwin {
         self.fit.is_some() && !self.overruled
     }
 
-    /// Whether the twin may judge the next probe, and its fit has enough probes for that.
-    pub fn judges(&self) -> bool {
-        self.decides() && self.judging_fit().is_some()
-    }
-
     /// The fit, where it is to enough probes for a say in verdicts.
     fn judging_fit(&self) -> Option<&Fit> {
         self.fit.as_ref().filter(|fit| fit.residuals.probes.len() >= LEAST_TO_JUDGE)
