@@ -147,22 +147,21 @@ impl<R: Rig> Context<'_, R> {
     }
 
     fn conclude(&mut self, one: Proving, placed: &mut PointResult) {
-        let what = one.what();
-        let ended = one.ended.clone().unwrap_or_else(|| format!("{} probes", one.windows));
+        let (what, ended) = (one.what(), one.ended.clone().unwrap_or_default());
         if one.windows == 0 {
             self.left_out(format!("{what}: {ended}"));
             return;
         }
-        self.proofs.push(one.clone());
-        let Some(proof) = one.certifier.proof() else {
+        if let Some(proof) = one.certifier.proof() {
+            if !one.certifier.precise(self.plan.search.precision) {
+                self.left_out(one.certifier.imprecise(what, self.plan.search.precision, &proof, &ended));
+            }
+            *placed = one.proved(&proof, placed);
+        } else {
             let lowest = one.judged.iter().map(|(rate, _)| rate.0).fold(one.rate.0, f64::min);
             self.left_out(unproved(what, Rate(lowest), &ended));
-            return;
-        };
-        if !one.certifier.precise(self.plan.search.precision) {
-            self.left_out(one.certifier.imprecise(what, self.plan.search.precision, &proof, &ended));
         }
-        *placed = one.proved(&proof, placed);
+        self.proofs.push(one);
     }
 
     /// The first rate: below the estimate, about where the certified rate will be, or just above a lower ceiling.

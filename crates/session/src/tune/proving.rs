@@ -13,7 +13,6 @@ const WORTH: f64 = 0.5;
 const WORTH_OF_DEFAULTS: f64 = 4.0;
 
 /// A point that is being certified.
-#[derive(Clone)]
 pub struct Proving {
     pub purpose: Purpose,
     pub point: Point,
@@ -48,7 +47,7 @@ impl Proving {
         if self.is_best() { WORTH * prices.certifying_by_candidate() } else { WORTH_OF_DEFAULTS }
     }
 
-    pub fn proved(self, proof: &Proof, placed: &PointResult) -> PointResult {
+    pub fn proved(&self, proof: &Proof, placed: &PointResult) -> PointResult {
         let away = |rate: Rate| (rate.0 / proof.rate.0).ln().abs();
         let nearest = self.judged.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0)));
         let keys = nearest.into_iter().flat_map(|(_, verdict)| &verdict.limits).map(|limit| limit.key.clone());

@@ -44,7 +44,7 @@ async fn one_launch_serves_the_search_and_what_is_deployed_is_launched_with_its_
     let (best, defaults) = (answer.best.unwrap(), answer.baseline.unwrap());
     let certified = |result: &PointResult| result.certified_rate.is_some();
     assert!(best.point != defaults.point && certified(&best) && certified(&defaults), "{}", answer.because);
-    let arrivals = |point: &Point| windows(&entries, point)[0].1;
+    let arrivals = |point: &Point| arrivals_of_proof(&entries, point)[0];
     assert_eq!(arrivals(&best.point), arrivals(&defaults.point), "both have the same arrivals");
 }
 
@@ -64,11 +64,11 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     assert!(defaults.altered && *best == EngineProcess::default(), "{proofs:?}");
 }
 
-/// The rates and the arrivals of the windows of a point's proof, in their order.
-fn windows(entries: &[Entry], wanted: &Point) -> Vec<(f64, u64)> {
+/// The seeds of the arrivals of the windows of a point's proof, in their order.
+fn arrivals_of_proof(entries: &[Entry], wanted: &Point) -> Vec<u64> {
     let of = |(purpose, point, record): (Purpose, &Point, &Record)| match record {
         Record::Probed { ask, .. } if purpose.certifies() && !ask.is_burst() && point == wanted => {
-            Some((ask.rate.0, ask.arrival_seed))
+            Some(ask.arrival_seed)
         }
         _ => None,
     };
