@@ -67,7 +67,7 @@ async fn the_defaults_stay_where_they_tie_with_the_winner() {
     assert!(kept == defaults && proofs.iter().all(|point| *point == defaults), "{kept}: {proofs:?}");
 }
 
-/// The defaults serve their first trial alone well.
+/// The defaults serve well in their first trial, and badly in later ones.
 struct WorseLater(Point);
 
 impl Script for WorseLater {
