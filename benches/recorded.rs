@@ -330,7 +330,7 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t004-p01",
         ..gain_fifth
     };
-    // The engine of the session was launched again on another machine; what was driven is a third one.
+    // The session began on another machine than the one where it ended and its points were driven.
     let gain_ninth = Driven {
         folder: "h200-8b-gain-ninth",
         levels: &["rate-9.176", "rate-9.744", "rate-10.22", "rate-10.69"],
