@@ -38,8 +38,8 @@ const WITHOUT_GAIN: usize = 4;
 const SOME_PROBES: usize = 3;
 /// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
 pub const USUAL_LAUNCHES: usize = 3;
-/// So many are launched without a twin.
-pub const USUAL_WITHOUT_TWIN: usize = 5;
+/// So many are launched without a twin, beside those that show a value for the first time.
+const USUAL_WITHOUT_TWIN: usize = 5;
 /// Where no point keeps the promises at the lowest rate, others are tried while they have this chance to.
 const LEAST_CHANCE: f64 = 0.05;
 /// ... but no more of them than this.
@@ -69,6 +69,7 @@ pub struct Bayes {
     with_twin: bool,
     /// Words and switches that the twin has no term for. What a value of one does, only a launch with it tells.
     unmodelled: Vec<String>,
+    usual_without_twin: usize,
 }
 
 #[derive(Clone)]
@@ -96,6 +97,11 @@ struct Offer {
     seconds: f64,
 }
 
+/// How many points are launched beside the baseline in most sessions without a twin. Each value of what has no term is launched once.
+pub fn usual_without_twin(plan: &Plan) -> usize {
+    USUAL_WITHOUT_TWIN + plan.unmodelled_choices().map(|p| p.values.len() - 1).sum::<usize>()
+}
+
 impl Bayes {
     pub fn new(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         Self {
@@ -115,6 +121,7 @@ impl Bayes {
             stale: true,
             with_twin: plan.with_twin(),
             unmodelled: plan.unmodelled_choices().map(|p| p.name.clone()).collect(),
+            usual_without_twin: usual_without_twin(plan),
         }
     }
 
@@ -477,9 +484,7 @@ impl Strategy for Bayes {
     }
 
     fn points_expected(&self) -> usize {
-        let shown =
-            self.space.parameters.iter().filter(|p| self.unmodelled.contains(&p.name)).map(|p| p.values.len() - 1);
-        let usual = if self.twin_tells() { USUAL_LAUNCHES } else { USUAL_WITHOUT_TWIN + shown.sum::<usize>() };
+        let usual = if self.twin_tells() { USUAL_LAUNCHES } else { self.usual_without_twin };
         self.promising.min(usual.saturating_sub(self.launches()).max(1))
     }
 }

@@ -22,7 +22,7 @@ use autotune_plan::settings::{Plan, StrategyKind};
 use autotune_plan::space::Point;
 use autotune_records::units::{Rate, Seconds};
 
-pub use bayes::{Bayes, USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
+pub use bayes::{Bayes, USUAL_LAUNCHES, usual_without_twin};
 pub use curve::STEP;
 pub use feasible::Infeasible;
 pub use memory::HighestThatStarts;

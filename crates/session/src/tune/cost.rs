@@ -1,7 +1,7 @@
 //! What steps cost: the forecast before the first launch, and the prices that a running session has learnt.
 
 use crate::journal::{Cost, Entry};
-use crate::search::{USUAL_LAUNCHES, USUAL_WITHOUT_TWIN};
+use crate::search::{USUAL_LAUNCHES, usual_without_twin};
 use crate::verdict::Window;
 use autotune_numerics::spread::mean;
 use autotune_plan::engine::live::{alters, widest};
@@ -132,11 +132,7 @@ fn usual_counts(plan: &Plan) -> (f64, f64, f64) {
     let most = f64::from(plan.search.candidates).min(all);
     match plan.search.strategy {
         StrategyKind::Bayes if plan.with_twin() => (most.min(USUAL_LAUNCHES as f64), 3.0, 2.0),
-        StrategyKind::Bayes => {
-            // Each value of what has no term is launched once.
-            let shown = plan.unmodelled_choices().map(|p| p.values.len() - 1).sum::<usize>();
-            (most.min((shown + USUAL_WITHOUT_TWIN) as f64), 5.0, 2.0)
-        }
+        StrategyKind::Bayes => (most.min(usual_without_twin(plan) as f64), 5.0, 2.0),
         StrategyKind::Bisect => (most, CLIMB, RACE),
     }
 }
@@ -219,7 +215,7 @@ mod tests {
         let memory = launches_beside(&plan(""), true);
         let gpus = "tensor-parallel-size = { values = [1, 2], default = 1 }";
         assert_eq!(launches_beside(&plan(gpus), true), memory + 1.0);
-        assert_eq!(launches_beside(&plan(gpus), false), memory + USUAL_WITHOUT_TWIN as f64);
+        assert_eq!(launches_beside(&plan(gpus), false), memory + 5.0);
         assert_eq!(forecast(&plan(gpus)).launches, forecast(&plan("")).launches + 1);
     }
 }
