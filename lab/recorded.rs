@@ -223,9 +223,8 @@ impl RecordedRun {
     pub fn verdict(&self, name: &str, taught: &[&str]) -> Option<Verdict> {
         let mut session_twin = SessionTwin::new(SampleSizes::FULL);
         for fit_probe in taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.fit_probe)) {
-            session_twin.note(fit_probe);
-            if session_twin.learn(fit_probe) {
-                session_twin.fit();
+            if session_twin.learn(fit_probe, false) {
+                session_twin.fit(SampleSizes::FULL.fit);
             }
         }
         let recorded = self.probes.get(name)?;

@@ -21,7 +21,6 @@ impl Arm {
     pub fn make(&self) -> MakeStrategy {
         match self.name {
             "random" => lab::random,
-            "grid" => lab::grid,
             _ => search::strategy,
         }
     }
@@ -46,7 +45,6 @@ pub const ARMS: &[Arm] = &[
     reference("bayes-on-4", 4),
     control("bisect"),
     control("random"),
-    control("grid"),
 ];
 
 pub const QUICK_ARMS: &[&str] = &[REFERENCE];

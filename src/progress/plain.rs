@@ -378,7 +378,7 @@ mod tests {
             }
         });
         assert!(counted.contains("ttft_p99: the count decides, since the test says so"), "{counted}");
-        let burst = ProbeAsk { slack: crate::verdict::Slack::Unbounded, ..*ask };
+        let burst = ProbeAsk { slack: crate::verdict::Slack::UNBOUNDED, ..*ask };
         let soak = said(Purpose::Memory, &burst, &|v| (v.counted, v.errors) = (136, BTreeMap::new()));
         assert!(soak.starts_with("trial 1: 136 requests at once, to check the memory: no error"), "{soak}");
     }

@@ -103,7 +103,7 @@ async fn a_worker_launches_probes_and_leaves_nothing_behind() {
         content_seed: 2,
         answer_time,
         growth: 1.0,
-        slack: Slack::Unbounded,
+        slack: Slack::UNBOUNDED,
         awaited: Awaited::All,
     };
     let measured = rig.probe(&ask).await.unwrap();

@@ -24,7 +24,7 @@ const LONGEST: f64 = 8.0;
 /// Requests beyond the quantile that a window is made long enough for, far from the limit and near it.
 const BEYOND: (f64, f64) = (2.0, 5.0);
 /// A window ends early at so many times the violations that its limits absorb: beyond that nothing is left to learn near the limit.
-const SLACK: Slack = Slack::Times(4.0);
+const SLACK: Slack = Slack(4.0);
 /// The ramp is an answer long, within these shares of the window.
 const RAMP: (f64, f64) = (0.1, 0.5);
 /// Levels in which our own client was too slow, after which the search gives up.

@@ -5,9 +5,11 @@
 
 use super::curve::{self, Curve, Root, STEP};
 use super::margins::{Margins, Sample};
-use super::{Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
+use super::{
+    Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell, listed,
+};
 use autotune_plan::settings::Plan;
-use autotune_plan::space::{self, Parameter, Point, Space, Value};
+use autotune_plan::space::{Parameter, Point, Space, Value};
 use autotune_records::units::Rate;
 
 /// Spaces of at most so many points are looked at point by point. In larger ones it is this many quasi-random points.
@@ -307,10 +309,10 @@ impl Bayes {
         }
         let mut offers: Vec<Offer> = own.into_iter().collect();
         if self.launches() < self.most_launches && self.launches_without_gain() < WITHOUT_GAIN {
-            for point in self.untried() {
-                if self.is_like_a_probed_one(&point, best.rate, engine) {
-                    continue;
-                }
+            let mut points = self.untried();
+            points.retain(|point| !self.is_like_a_probed_one(point, best.rate, engine));
+            engine.foresee(&points, curve::rate_at(self.first_rate, curve::step_below(self.first_rate, best.rate)));
+            for point in points {
                 let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
             }
@@ -320,7 +322,7 @@ impl Bayes {
         self.promising = offers.len().min(self.most_launches);
         let worth = |o: &Offer| o.gain / o.seconds;
         let chosen = offers.into_iter().max_by(|a, b| worth(a).total_cmp(&worth(b)));
-        chosen.map(|o| Query { acquisition: Some(worth(&o)), ..Query::new(o.point, o.rate) })
+        chosen.map(|o| Query::new(o.point, o.rate))
     }
 
     /// Whether a point serves every request as another one with a known limit, up to a rate above the incumbent's limit. Then it has that limit.
@@ -396,18 +398,9 @@ impl Bayes {
     /// Points that may be launched: all of a small space, or some of a large one.
     fn untried(&self) -> Vec<Point> {
         let Some(held) = &self.held else { return Vec::new() };
-        let raised = self.space.settled(self.baseline.holding(held));
-        let wanted = self.space.size().min(LOOKED_AT);
-        let mut points = vec![raised];
-        points.extend(space::candidates(&self.space, held, wanted, self.seed));
-        let mut untried: Vec<Point> = Vec::new();
-        for point in points {
-            let tried = self.trials.iter().any(|t| t.point == point);
-            if !tried && self.space.admits(&point) && !self.known.rules_out(&point) && !untried.contains(&point) {
-                untried.push(point);
-            }
-        }
-        untried
+        let mut points = listed(&self.space, held, &self.baseline, self.space.size().min(LOOKED_AT), self.seed);
+        points.retain(|point| self.trials.iter().all(|t| t.point != *point) && !self.known.rules_out(point));
+        points
     }
 }
 
@@ -420,7 +413,12 @@ fn rate(estimate: &PointEstimate) -> f64 {
 fn expected(point: &Point, below: Rate, engine: &mut dyn Expectation) -> Option<Rate> {
     let rates = std::iter::successors(Some(below.0 / STEP), |rate| Some(rate / STEP));
     let mut useful = rates.take_while(|rate| *rate >= below.0 / STRIDE.1).map(Rate);
-    useful.find(|rate| engine.keeps_those(point, *rate, &|_| true) == Some(true))
+    useful.find(|rate| {
+        let margins = engine.margins(point, *rate);
+        !margins.is_empty()
+            && margins.into_iter().all(|margin| margin.is_some_and(|margin| margin <= 0.0))
+            && engine.collapse(point, *rate).is_none_or(|beyond| beyond <= 0.0)
+    })
 }
 
 impl Strategy for Bayes {

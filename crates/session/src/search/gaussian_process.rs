@@ -1,7 +1,7 @@
 //! A Gaussian process over points and rates, with the error of each observation given (Rasmussen and Williams 2006, chapters 2 and 5).
 //!
 //! The kernel is a constant and a Matérn 5/2 with a length of its own in every dimension. The constant is what all observations have in common.
-//! Hyper-parameters are those of the largest posterior density, looked for from several starts.
+//! Hyper-parameters are those of the largest posterior density near the medians of their priors.
 
 use autotune_numerics::linear::{Cholesky, Matrix, dot};
 use autotune_numerics::simplex::minimize;
@@ -97,21 +97,8 @@ impl GaussianProcess {
             let prior: f64 = priors.iter().zip(logs).map(|(b, log)| ((log - b.median.ln()) / b.spread).powi(2)).sum();
             0.5 * dot(&values, &factor.solve(&values)) + factor.half_log_determinant() + 0.5 * prior
         };
-        let best = if data.len() < 2 {
-            medians
-        } else {
-            // From the prior's medians, and from processes that vary more, over shorter and over longer distances.
-            let start = |amplitude: f64, length: f64| -> Vec<f64> {
-                let shift = |i| [0.0, amplitude].get(i).copied().unwrap_or(length);
-                medians.iter().enumerate().map(|(i, m)| m + shift(i)).collect()
-            };
-            let edges: Vec<f64> = priors.iter().map(|b| b.spread).collect();
-            [start(0.0, 0.0), start(0.7, -0.5), start(0.7, 0.7)]
-                .iter()
-                .map(|start| minimize(cost, start, &edges, MOVES))
-                .min_by(|a, b| a.1.total_cmp(&b.1))
-                .map_or(medians, |(logs, _)| logs)
-        };
+        let edges: Vec<f64> = priors.iter().map(|b| b.spread).collect();
+        let best = if data.len() < 2 { medians } else { minimize(cost, &medians, &edges, MOVES).0 };
         Self::new(Kernel::of(choices, &best), data)
     }
 

@@ -214,7 +214,7 @@ mod tests {
             let kept = tpot.is_some();
             let seen = |of: Option<(f64, f64)>, broken| {
                 let margin = of.map(|of| of.0);
-                PromiseMargin { margin, error: of.map_or(f64::NAN, |of| of.1), measured: margin, broken }
+                PromiseMargin { margin, error: of.map_or(f64::NAN, |of| of.1), broken }
             };
             let seen = Observation::expected(vec![seen(ttft, false), seen(tpot, !kept)]);
             (point(t, g), ProbedRate { rate: Rate(rate), seen })
@@ -254,7 +254,7 @@ mod tests {
             (4, 12.02, None),
             (4, 7.67, Some([(-0.86, 0.18), (-0.05, 0.34)])),
         ];
-        let cut = PromiseMargin { margin: None, error: f64::NAN, measured: None, broken: true };
+        let cut = PromiseMargin { margin: None, error: f64::NAN, broken: true };
         let seen = probes.map(|(seqs, rate, margins)| {
             let limits = margins.map_or([PromiseMargin { broken: false, ..cut }, cut], |margins| {
                 margins.map(|(margin, error)| PromiseMargin::expected(margin, error))

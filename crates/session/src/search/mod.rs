@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::verdict::{LimitResult, Outcome, Verdict};
 use autotune_plan::engine::diagnosis::Consequence;
 use autotune_plan::settings::{Plan, StrategyKind};
-use autotune_plan::space::Point;
+use autotune_plan::space::{self, Point, Space};
 use autotune_records::units::{Rate, Seconds};
 
 pub use bayes::{Bayes, USUAL_LAUNCHES, usual_without_twin};
@@ -40,13 +40,11 @@ pub struct Incumbent {
 pub struct Query {
     pub point: Point,
     pub rate: Rate,
-    /// The acquisition value by which it was chosen among others; `None` if there was no choice.
-    pub acquisition: Option<f64>,
 }
 
 impl Query {
     pub fn new(point: Point, rate: Rate) -> Self {
-        Self { point, rate, acquisition: None }
+        Self { point, rate }
     }
 }
 
@@ -85,15 +83,13 @@ pub struct PromiseMargin {
     /// log(p / limit) by whoever decides: in a long run by the pair, or as counted. `None` if the probe was cut.
     pub margin: Option<f64>,
     pub error: f64,
-    /// log(p / limit) of the window itself, whoever decides.
-    pub measured: Option<f64>,
     /// Whether more requests broke it than the promise absorbs.
     pub broken: bool,
 }
 
 impl PromiseMargin {
     fn expected(margin: f64, error: f64) -> Self {
-        Self { margin: Some(margin), error, measured: Some(margin), broken: margin > 0.0 }
+        Self { margin: Some(margin), error, broken: margin > 0.0 }
     }
 }
 
@@ -108,7 +104,6 @@ impl Observation {
         let seen = |l: &LimitResult| PromiseMargin {
             margin: l.deciding_margin(),
             error: l.deciding_error().unwrap_or(f64::INFINITY),
-            measured: l.margin,
             broken: l.broken(),
         };
         let binding = verdict.binding_limit().filter(|_| verdict.complete);
@@ -136,13 +131,8 @@ pub trait Expectation {
         None
     }
 
-    /// Whether every promise whose place counts is expected to hold at that rate, and the rate can be certified.
-    fn keeps_those(&mut self, point: &Point, rate: Rate, counts: &dyn Fn(usize) -> bool) -> Option<bool> {
-        let margins: Option<Vec<f64>> = self.margins(point, rate).into_iter().collect();
-        let margins = margins.filter(|margins| !margins.is_empty())?;
-        let holds = margins.into_iter().enumerate().all(|(place, margin)| margin <= 0.0 || !counts(place));
-        Some(holds && self.collapse(point, rate).is_none_or(|beyond| beyond <= 0.0))
-    }
+    /// That these points are asked about next, from that rate upwards: what takes long can be worked out for all of them side by side.
+    fn foresee(&mut self, _points: &[Point], _from: Rate) {}
 
     /// Whether both points serve every request in the same way up to that rate, since they differ in a limit that never binds. False if the model
     /// cannot tell.
@@ -205,6 +195,17 @@ pub type MakeStrategy = fn(&Plan, u64, &Point, Rate) -> Box<dyn Strategy>;
 pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     match plan.search.strategy {
         StrategyKind::Bayes => Box::new(Bayes::new(plan, seed, baseline, first_rate)),
-        StrategyKind::Bisect => Box::new(PointByPoint::race(plan, seed, baseline, first_rate)),
+        StrategyKind::Bisect => Box::new(PointByPoint::quasi_random(plan, seed, baseline, first_rate)),
     }
+}
+
+/// Different admitted points: the baseline with what is held, and up to `wanted` of a scrambled Sobol sequence.
+fn listed(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
+    let mut points = space::candidates(space, held, wanted, seed);
+    let raised = space.settled(baseline.holding(held));
+    points.retain(|point| *point != raised);
+    if space.admits(&raised) {
+        points.insert(0, raised);
+    }
+    points
 }

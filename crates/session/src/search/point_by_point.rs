@@ -1,36 +1,20 @@
 //! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
 
 use super::rate::RateSearch;
-use super::{Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell};
+use super::{Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell, listed};
 use autotune_plan::settings::Plan;
-use autotune_plan::space::{self, Point, Space};
+use autotune_plan::space::Point;
 use autotune_records::units::Rate;
 
-/// At most `wanted` points; the first is the baseline with what is held, the others are those of a scrambled Sobol sequence.
-fn quasi_random(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
-    let mut points = Vec::new();
-    let raised = Some(space.settled(baseline.holding(held))).filter(|raised| space.admits(raised));
-    for point in raised.into_iter().chain(space::candidates(space, held, wanted + 1, seed)) {
-        if point != *baseline && !points.contains(&point) {
-            points.push(point);
-        }
-    }
-    points.truncate(wanted);
-    points
-}
-
-/// Points in the order in which they are tried. Those that were tried or are known to fail are left out.
-type Order = Box<dyn Iterator<Item = Point> + Send>;
-
 pub struct PointByPoint {
-    /// Makes the order, once it is known what is held.
-    orders: Box<dyn Fn(&Point) -> Order + Send>,
+    /// Tells which points are tried and in which order, once it is known what is held.
+    order: Box<dyn Fn(&Point) -> Vec<Point> + Send>,
     first_rate: Rate,
     precision: f64,
-    /// In a race, a point is first tried so much above the incumbent's rate, and left where it does not keep that.
-    race: Option<f64>,
-    /// None until the space is opened.
-    order: Option<Order>,
+    /// A point is first tried so much above the incumbent's rate, and left where it does not keep that.
+    min_gain: f64,
+    /// Points that are still to come; none before the space is opened.
+    left: std::vec::IntoIter<Point>,
     /// Each point that was tried, in that order, the baseline first, with what it kept.
     tried: Vec<(Point, Option<Rate>)>,
     known: Infeasible,
@@ -47,27 +31,31 @@ struct Current {
 }
 
 impl PointByPoint {
-    /// Quasi-random points, each tried a little above the incumbent's rate, and bisected where it wins.
-    pub(super) fn race(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
+    /// Quasi-random points, the baseline with what is held before them.
+    pub(super) fn quasi_random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
-        let orders = move |held: &Point| quasi_random(&space, held, &defaults, wanted, seed).into_iter();
-        Self::new(plan, baseline, first_rate, Some(plan.search.min_gain), orders)
+        let order = move |held: &Point| {
+            let mut points = listed(&space, held, &defaults, wanted + 1, seed);
+            points.retain(|point| *point != defaults);
+            points.truncate(wanted);
+            points
+        };
+        Self::new(plan, baseline, first_rate, order)
     }
 
-    /// `orders` makes the order of the points. Where they do not race, each has a whole search of its rate, from the best rate so far.
-    pub fn new<O: Iterator<Item = Point> + Send + 'static>(
+    /// `order` tells which points are tried, from what is held. Those that were tried or are known to fail are left out.
+    pub fn new(
         plan: &Plan,
         baseline: &Point,
         first_rate: Rate,
-        race: Option<f64>,
-        orders: impl Fn(&Point) -> O + Send + 'static,
+        order: impl Fn(&Point) -> Vec<Point> + Send + 'static,
     ) -> Self {
         let mut search = Self {
-            orders: Box::new(move |held| Box::new(orders(held))),
+            order: Box::new(order),
             first_rate,
             precision: plan.search.precision,
-            race,
-            order: None,
+            min_gain: plan.search.min_gain,
+            left: Vec::new().into_iter(),
             tried: Vec::new(),
             known: Infeasible::default(),
             current: None,
@@ -77,10 +65,9 @@ impl PointByPoint {
     }
 
     fn begin(&mut self, point: Point) {
-        let incumbent = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.race.unwrap_or(0.0)));
-        let races = self.race.is_some() && incumbent.is_some();
-        let (start, precision) = (incumbent.unwrap_or(self.first_rate), self.precision);
-        self.current = Some(Current { point, start, precision, races, probed: Vec::new() });
+        let better = self.incumbent().map(|incumbent| incumbent.rate * (1.0 + self.min_gain));
+        let (start, precision) = (better.unwrap_or(self.first_rate), self.precision);
+        self.current = Some(Current { point, start, precision, races: better.is_some(), probed: Vec::new() });
     }
 
     fn settle(&mut self) {
@@ -110,7 +97,7 @@ impl Current {
 impl Strategy for PointByPoint {
     fn open(&mut self, held: &Point) {
         self.settle();
-        self.order = Some((self.orders)(held));
+        self.left = (self.order)(held).into_iter();
     }
 
     fn ask(&mut self, _engine: &mut dyn Expectation, in_flight: &[Query]) -> Option<Query> {
@@ -127,7 +114,7 @@ impl Strategy for PointByPoint {
             self.settle();
             let is_open =
                 |point: &Point| self.tried.iter().all(|(tried, _)| tried != point) && !self.known.rules_out(point);
-            let point = self.order.as_mut()?.find(is_open)?;
+            let point = self.left.find(is_open)?;
             self.begin(point);
         }
     }
@@ -163,7 +150,6 @@ impl Strategy for PointByPoint {
     }
 
     fn points_left(&self) -> usize {
-        let left = self.order.as_ref().map_or(0, |order| order.size_hint().1.unwrap_or(usize::MAX));
-        left.saturating_add(usize::from(self.current.is_some()))
+        self.left.len() + usize::from(self.current.is_some())
     }
 }

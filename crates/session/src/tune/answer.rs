@@ -69,20 +69,16 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
     format!("; defaults {rate}: {gain:+.0} % (90 % interval: {from:+.0} to {to:+.0} %)")
 }
 
-pub fn never_started(diagnosis: &Diagnosis) -> Conclusion {
-    let quote = diagnosis.line.as_ref().map_or(String::new(), |l| format!(" (the log says: {l})"));
-    let because = match diagnosis.cause {
-        Cause::Refused => diagnosis.says.clone(),
-        _ => format!("the engine cannot start: {}{quote}", diagnosis.says),
-    };
-    without_answer(Status::NeverStarted, because, None, Vec::new())
-}
-
 fn without_answer(status: Status, because: String, baseline: Option<PointResult>, left_out: Vec<String>) -> Conclusion {
     Conclusion { status, because, baseline, best: None, left_out, enough_budget: None, gain: None, forecast: None }
 }
 
 impl<R: Rig> Context<'_, R> {
+    /// The answer where the engine can start with no point.
+    pub fn nothing_starts(&self) -> Conclusion {
+        without_answer(Status::NeverStarted, self.never_started(), None, Vec::new())
+    }
+
     /// The answer where no point keeps the promises.
     pub fn nothing_found(&mut self, baseline: PointResult) -> Conclusion {
         let (status, because) = match (self.nearest.clone(), self.started) {
@@ -131,14 +127,18 @@ impl<R: Rig> Context<'_, R> {
 
     /// Why no engine started, in the words of the last attempt: its log may be gone with the pod that held it.
     fn never_started(&self) -> String {
-        let entries = self.trial_runner.journal().entries.iter().rev();
-        let why = entries.filter_map(|entry| match &entry.record {
+        let last = self.trial_runner.passed().iter().rev().find_map(|entry| match &entry.record {
             Record::NotReady { failure, .. } => Some(&failure.diagnosis),
             _ => None,
         });
-        let line = |why: &Diagnosis| why.line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
-        let said = why.map(|why| format!(": {}{}", why.says, line(why)));
-        format!("no engine ever started{}", said.into_iter().next().unwrap_or_default())
+        match last {
+            Some(Diagnosis { cause: Cause::Refused, says, .. }) => says.clone(),
+            Some(Diagnosis { says, line: Some(line), .. }) => {
+                format!("no engine ever started: {says} (the log says: {line})")
+            }
+            Some(Diagnosis { says, .. }) => format!("no engine ever started: {says}"),
+            None => "no engine ever started".to_owned(),
+        }
     }
 
     /// What could be promised instead with the defaults at a useful rate, as the twin sees it.

@@ -92,13 +92,13 @@ impl<'a, R: Rig> Context<'a, R> {
 
     /// A probe of the search: common arrivals for every point, fresh prompts in every probe.
     pub fn at_rate(&self, rate: Rate) -> Asking {
-        self.asking(rate, search_window(self.plan, rate), Slack::Times(1.0), Awaited::All)
+        self.asking(rate, search_window(self.plan, rate), Slack::default(), Awaited::All)
     }
 
     /// So many requests at once, and what of their answers is awaited.
     pub fn at_once(&self, count: u32, awaited: Awaited) -> Asking {
         let window = Window { from: Seconds(0.0), to: Seconds(f64::from(count) / BURST_RATE.0) };
-        self.asking(BURST_RATE, window, Slack::Unbounded, awaited)
+        self.asking(BURST_RATE, window, Slack::UNBOUNDED, awaited)
     }
 
     fn asking(&self, rate: Rate, window: Window, slack: Slack, awaited: Awaited) -> Asking {

@@ -57,21 +57,4 @@ impl SampleSizes {
         fit: Effort::SESSION,
         last_fit: Effort::FULL,
     };
-
-    /// For tests of what a session decides: their code is not optimized.
-    #[cfg(test)]
-    pub const SMALL: Self = Self {
-        long_run: 3_000,
-        long_run_of_conversations: 3_000,
-        long_run_in_blocks: 3_000,
-        stress: Stress { requests: 2_000, streams: 1 },
-        stress_in_search: Stress { requests: 2_000, streams: 1 },
-        search: 2_000,
-        draws_of_arrivals: 4,
-        answer_time: 1_000,
-        fit: Self::QUICK_FIT,
-        last_fit: Self::QUICK_FIT,
-    };
-    #[cfg(test)]
-    const QUICK_FIT: Effort = Effort { steps: 2, hops: 0, polish: 0.0 };
 }

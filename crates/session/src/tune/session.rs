@@ -3,7 +3,7 @@
 use tracing::field::{Empty, debug, display};
 use tracing::{Instrument, debug, debug_span, info_span};
 
-use super::answer::{answer, never_started};
+use super::answer::answer;
 use super::context::{BOTH_PROOFS, Context};
 use super::cost::{Before, forecast, search_window};
 use super::runner::{RunnerError, TrialRunner, TrialStep};
@@ -15,7 +15,7 @@ use crate::rig::Rig;
 use crate::search::{Incumbent, MakeStrategy, Query, Strategy, Tell};
 use crate::verdict::Certainty;
 use autotune_numerics::Z_95;
-use autotune_plan::engine::diagnosis::{Consequence, Diagnosis};
+use autotune_plan::engine::diagnosis::Consequence;
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
 use autotune_records::units::{Rate, Seconds};
@@ -24,13 +24,8 @@ pub struct Session<'a, R> {
     context: Context<'a, R>,
 }
 
-/// A question of the strategy on its way to a worker.
-struct PendingProbe {
-    worker: usize,
-    query: Query,
-    /// The trial that it begins, where its engine is not the one that runs.
-    wanted: Option<TrialRequest>,
-}
+/// A question of the strategy, and what its worker does for it.
+type Pending = (Query, TrialStep);
 
 impl<'a, R: Rig> Session<'a, R> {
     pub fn new(trial_runner: TrialRunner<'a, R>, plan: &'a Plan, sink: &'a dyn Sink) -> Self {
@@ -76,10 +71,7 @@ impl<'a, R: Rig> Session<'a, R> {
 impl<R: Rig> Context<'_, R> {
     async fn decide(&mut self) -> Result<Conclusion, RunnerError> {
         // 1. The defaults: what the user would deploy without us.
-        let (point, mut strategy) = match self.baseline().await? {
-            Ok(found) => found,
-            Err(diagnosis) => return Ok(never_started(&diagnosis)),
-        };
+        let Some((point, mut strategy)) = self.baseline().await? else { return Ok(self.nothing_starts()) };
         let binding = self.trial_runner.told(0).last().and_then(|(_, verdict)| verdict.binding.clone());
         if self.show_batches(&point, &mut *strategy).await? {
             self.follow(&mut *strategy, Purpose::Baseline).await?;
@@ -151,8 +143,8 @@ impl<R: Rig> Context<'_, R> {
         Some(Incumbent { point: baseline.point.clone(), rate })
     }
 
-    /// Launches the defaults and finds what they keep. Defaults that do not start end nothing, unless no point can.
-    async fn baseline(&mut self) -> Result<Result<(Point, Box<dyn Strategy>), Diagnosis>, RunnerError> {
+    /// Launches the defaults and finds what they keep. Defaults that do not start end nothing; `None` if no point can start.
+    async fn baseline(&mut self) -> Result<Option<(Point, Box<dyn Strategy>)>, RunnerError> {
         let point = self.plan.space.baseline();
         let seed = SeedLabel::Candidates.of(self.seed, &[]);
         match self.trial_runner.launch(Purpose::Baseline, point.clone()).await? {
@@ -168,9 +160,9 @@ impl<R: Rig> Context<'_, R> {
                 let first_rate = self.opening(&point, ready.warmed.burst_rate).await?;
                 let mut strategy = (self.make_strategy)(self.plan, seed, &point, first_rate);
                 self.follow(&mut *strategy, Purpose::Baseline).await?;
-                Ok(Ok((point, strategy)))
+                Ok(Some((point, strategy)))
             }
-            Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(Err(diagnosis)),
+            Err(diagnosis) if diagnosis.consequence == Consequence::Abort => Ok(None),
             Err(diagnosis) => {
                 self.note(&format!("the defaults do not start ({}); searching on without a baseline", diagnosis.says));
                 let mut strategy =
@@ -178,7 +170,7 @@ impl<R: Rig> Context<'_, R> {
                 if let Some(query) = strategy.ask(&mut self.predictor(0), &[]) {
                     strategy.tell(&query, &Tell::Failed(diagnosis.consequence));
                 }
-                Ok(Ok((point, strategy)))
+                Ok(Some((point, strategy)))
             }
         }
     }
@@ -189,10 +181,10 @@ impl<R: Rig> Context<'_, R> {
         let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
         let mut before = strategy.incumbent();
         loop {
-            let (mut round, mut price): (Vec<PendingProbe>, Seconds) = (Vec::new(), Seconds(0.0));
+            let (mut round, mut price): (Vec<Pending>, Seconds) = (Vec::new(), Seconds(0.0));
             let (mut spent, mut to_come) = (false, BOTH_PROOFS);
             for worker in 0..workers {
-                let in_flight: Vec<Query> = round.iter().map(|asked| asked.query.clone()).collect();
+                let in_flight: Vec<Query> = round.iter().map(|(query, _)| query.clone()).collect();
                 let asked =
                     debug_span!("ask", worker).in_scope(|| strategy.ask(&mut self.predictor(worker), &in_flight));
                 // A winner is settled when the next question is asked.
@@ -212,17 +204,18 @@ impl<R: Rig> Context<'_, R> {
                     debug!(worker, "nothing more is worth its cost");
                     continue;
                 };
-                let Query { point, rate, acquisition } = &query;
-                debug!(worker, %point, %rate, acquisition, "asked");
+                let Query { point, rate } = &query;
+                debug!(worker, %point, %rate, "asked");
                 let fresh = self.trial_runner.current(worker).is_none_or(|c| c.known_as != query.point);
-                let wanted = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
-                let before = wanted.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
+                let launch = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
+                let before = launch.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
                 price += self.prices().probe(search_window(self.plan, query.rate).to, before);
                 spent = !self.affords(price, to_come);
                 if spent {
                     break;
                 }
-                round.push(PendingProbe { worker, query, wanted });
+                let probe = Some((self.at_rate(query.rate), Certainty::SEARCH));
+                round.push((query, TrialStep { worker, launch, probe }));
             }
             if round.is_empty() {
                 if spent {
@@ -242,18 +235,8 @@ impl<R: Rig> Context<'_, R> {
                 }
                 return Ok(());
             }
-            let told = self.try_out(purpose, &round).await?;
-            for (asked, told) in round.iter().zip(told) {
-                let Query { point, rate, .. } = &asked.query;
-                match &told {
-                    Tell::Probed(probed) => {
-                        let last = probed.last().map(|probed| &probed.seen);
-                        let (kept, margin) = (last.map(|seen| seen.kept), last.and_then(|seen| seen.margin));
-                        debug!(%point, %rate, probes = probed.len(), kept, margin, "told");
-                    }
-                    Tell::Failed(consequence) => debug!(%point, %rate, ?consequence, "told"),
-                }
-                strategy.tell(&asked.query, &told);
+            for (query, told) in self.try_out(purpose, round).await? {
+                strategy.tell(&query, &told);
             }
             let prices = self.prices();
             let proofs = prices.proving(BOTH_PROOFS.len(), 0);
@@ -261,21 +244,17 @@ impl<R: Rig> Context<'_, R> {
         }
     }
 
-    async fn try_out(&mut self, purpose: Purpose, round: &[PendingProbe]) -> Result<Vec<Tell>, RunnerError> {
-        let step = |PendingProbe { worker, query, wanted }: &PendingProbe| TrialStep {
-            worker: *worker,
-            launch: wanted.clone(),
-            probe: Some((self.at_rate(query.rate), Certainty::SEARCH)),
-        };
-        let steps = round.iter().map(step).collect();
+    async fn try_out(&mut self, purpose: Purpose, round: Vec<Pending>) -> Result<Vec<(Query, Tell)>, RunnerError> {
+        let (queries, steps): (Vec<Query>, Vec<TrialStep>) = round.into_iter().unzip();
+        let workers: Vec<usize> = steps.iter().map(|step| step.worker).collect();
         let mut told = Vec::new();
-        for (PendingProbe { worker, query, .. }, answer) in round.iter().zip(self.trial_runner.round(steps).await?) {
+        for ((query, worker), answer) in queries.into_iter().zip(workers).zip(self.trial_runner.round(steps).await?) {
             // Where no engine of its trial runs, the launch itself has failed.
-            self.started |= self.trial_runner.current(*worker).is_some();
-            told.push(match answer {
+            self.started |= self.trial_runner.current(worker).is_some();
+            let tell = match answer {
                 Ok(verdict) => {
                     self.look_at(query.rate, verdict);
-                    Tell::Probed(self.probed(*worker))
+                    Tell::Probed(self.probed(worker))
                 }
                 Err(diagnosis) => {
                     if purpose == Purpose::Baseline {
@@ -286,7 +265,8 @@ impl<R: Rig> Context<'_, R> {
                     }
                     Tell::Failed(diagnosis.consequence)
                 }
-            });
+            };
+            told.push((query, tell));
         }
         Ok(told)
     }

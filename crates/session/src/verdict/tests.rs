@@ -215,7 +215,7 @@ fn a_cut_request_violates_only_what_its_wait_proves() {
 
 #[test]
 fn a_watch_cuts_once_the_planned_length_cannot_absorb_more() {
-    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack::Times(1.0));
+    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack::default());
     let none = &mut std::iter::empty();
     assert_eq!(watch.tick(Seconds(3.0), none), Tick::Continue);
     for i in 0..11 {
@@ -231,7 +231,7 @@ fn a_watch_cuts_once_the_planned_length_cannot_absorb_more() {
 #[test]
 fn slack_bears_slow_answers_and_no_failures() {
     let none = &mut std::iter::empty();
-    let mut patient = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack::Times(3.0));
+    let mut patient = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack(3.0));
     (0..30).for_each(|i| patient.ended(&answered(3.0 + f64::from(i) * 0.1, 3.0, 0.005)));
     assert_eq!(patient.tick(Seconds(14.0), none), Tick::Continue, "more than ten, fewer than thirty-three");
     patient.ended(&RequestRecord { error: Some(ErrorClass::Truncated), ..answered(9.0, 0.1, 0.005) });
@@ -240,7 +240,7 @@ fn slack_bears_slow_answers_and_no_failures() {
 
 #[test]
 fn a_drain_ends_when_nobody_can_tell_anything_more() {
-    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack::Times(1.0));
+    let mut watch = Counter::new(&limits(), WINDOW, Rate(50.0), 11.0, Slack::default());
     let streaming = Open { due: Seconds(21.9), first: Some(Seconds(22.0)), asked_out: 11 };
     assert_eq!(watch.tick(Seconds(22.1), &mut [streaming].into_iter()), Tick::Continue);
     assert_eq!(watch.tick(Seconds(22.2), &mut [streaming].into_iter()), Tick::Settled, "its TPOT limit has passed");
@@ -250,7 +250,7 @@ fn a_drain_ends_when_nobody_can_tell_anything_more() {
 fn a_soak_ends_when_every_answer_has_begun_and_not_before() {
     // At this length and rate a promise absorbs no violation at all.
     let at_once = Window { from: Seconds(0.0), to: Seconds(0.064) };
-    let soak = || Counter::new(&limits(), at_once, Rate(1000.0), 11.0, Slack::Unbounded);
+    let soak = || Counter::new(&limits(), at_once, Rate(1000.0), 11.0, Slack::UNBOUNDED);
     let waiting = Open { due: Seconds(0.01), first: None, asked_out: 1000 };
     let begun = Open { first: Some(Seconds(9.0)), ..waiting };
     let (mut to_the_end, mut watch) = (soak(), soak().awaiting(Awaited::Begun));

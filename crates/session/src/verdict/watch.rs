@@ -8,37 +8,20 @@ use autotune_load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use autotune_plan::settings::{Limit, Metric};
 use autotune_records::units::{Rate, Seconds};
 
-/// How many latencies beyond a limit a probe bears before it is cut. Failed requests are no luck and have none. Files have a number.
+/// How many times the violations that a promise absorbs a probe bears before it is cut: 1 where the count alone decides, more where a pair may find
+/// that the arrivals were to blame, which takes the whole window. Failed requests are no luck, and have none.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(from = "f64", into = "f64")]
-pub enum Slack {
-    /// So many times as many as a promise absorbs: 1 where the count alone decides, more where a pair may find that the arrivals were to blame,
-    /// which takes the whole window.
-    Times(f64),
-    Unbounded,
-}
+#[serde(transparent)]
+pub struct Slack(pub f64);
 
-/// The number from which on files mean [`Slack::Unbounded`].
-const UNBOUNDED: f64 = 1e9;
+impl Slack {
+    /// No latency cuts the probe.
+    pub const UNBOUNDED: Self = Self(1e9);
+}
 
 impl Default for Slack {
     fn default() -> Self {
-        Self::Times(1.0)
-    }
-}
-
-impl From<f64> for Slack {
-    fn from(times: f64) -> Self {
-        if times >= UNBOUNDED { Self::Unbounded } else { Self::Times(times) }
-    }
-}
-
-impl From<Slack> for f64 {
-    fn from(slack: Slack) -> Self {
-        match slack {
-            Slack::Times(times) => times,
-            Slack::Unbounded => UNBOUNDED,
-        }
+        Self(1.0)
     }
 }
 
@@ -87,14 +70,6 @@ impl Counter {
     pub fn awaiting(self, awaited: Awaited) -> Self {
         Self { awaited, ..self }
     }
-
-    /// How many violations are tolerated of so many that a promise absorbs.
-    fn tolerated(&self, absorbs: f64) -> f64 {
-        match self.slack {
-            Slack::Times(times) => absorbs * times,
-            Slack::Unbounded => f64::INFINITY,
-        }
-    }
 }
 
 /// Whether an unanswered request can tell this promise nothing more.
@@ -122,7 +97,8 @@ impl Watch for Counter {
         let sure = self.promises.iter().any(|Promise { limit, absorbs, broken, failed }| {
             let open = open.iter().filter(|o| certain(o, limit, now)).count() as u64;
             let violations = (broken + open) as f64 + *failed as f64;
-            violations > self.tolerated(*absorbs) || (*failed > 0 && violations > *absorbs)
+            let cut = violations > absorbs * self.slack.0 && self.slack < Slack::UNBOUNDED;
+            cut || (*failed > 0 && violations > *absorbs)
         });
         // No answer that is still missing is awaited.
         let settled = |o: &Open| match self.awaited {

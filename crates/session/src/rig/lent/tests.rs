@@ -201,7 +201,7 @@ fn trial(number: u32) -> Trial {
 
 fn ask(rate: Rate) -> ProbeAsk {
     let window = Window { from: Seconds(0.1), to: Seconds(1.0 + 0.1) };
-    ProbeAsk { window, arrival_seed: u64::MAX, slack: Slack::Times(1.5), ..ProbeAsk::at(rate) }
+    ProbeAsk { window, arrival_seed: u64::MAX, slack: Slack(1.5), ..ProbeAsk::at(rate) }
 }
 
 async fn launch<R: Rig>(rig: &mut R, number: u32) -> Result<Ready, RigError> {

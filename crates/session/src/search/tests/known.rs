@@ -18,7 +18,7 @@ pub(in super::super) fn point(seqs: i64) -> Point {
 /// What a probe shows of one promise; without a margin it was cut.
 pub(in super::super) fn observation(margin: Option<f64>, error: f64) -> Observation {
     let broken = margin.is_none_or(|m| m > 0.0);
-    Observation::expected(vec![PromiseMargin { margin, error, measured: margin, broken }])
+    Observation::expected(vec![PromiseMargin { margin, error, broken }])
 }
 
 /// An expectation that is a formula of `max-num-seqs` and the rate, or none; a rate above the ceiling of its `max-num-seqs` collapses.

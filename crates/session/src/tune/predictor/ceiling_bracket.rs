@@ -7,7 +7,6 @@ use super::stress::StressResult;
 use crate::rig::Peaks;
 use crate::search::STEP;
 use autotune_numerics::bisection::narrowed;
-use autotune_numerics::parallel;
 use autotune_records::units::Rate;
 
 /// Rungs to a step of the search, so that a ceiling is found to 1.5 %. A whole step hid a gain of 8 %. On one simulated engine (L40S, multi-turn, a
@@ -72,6 +71,12 @@ impl CeilingBracket {
         })
     }
 
+    /// Takes its place among others.
+    pub fn keep(self, all: &mut Vec<Self>) {
+        all.retain(|other| !other.is_of(&self.engine));
+        all.push(self);
+    }
+
     pub fn is_of(&self, engine: &TwinEngine) -> bool {
         self.engine.bounds == engine.bounds && self.engine.reuses() == engine.reuses()
     }
@@ -97,9 +102,8 @@ impl CeilingBracket {
     }
 
     /// How far a rate lies above the highest that passes, in logarithms; no further than a step of the search in either direction.
-    pub fn beyond(&mut self, rate: Rate, try_it: impl Fn(Rate) -> Option<StressResult> + Sync) -> Option<f64> {
+    pub fn beyond(&mut self, rate: Rate, try_it: impl Fn(Rate) -> Option<StressResult>) -> Option<f64> {
         let rung = rung_of(rate);
-        self.try_guess(rung, &try_it)?;
         let passes = self.passes(rung, &try_it)?;
         let other = if passes { rung + RUNGS_TO_A_STEP } else { rung - RUNGS_TO_A_STEP };
         if self.passes(other, &try_it)? == passes {
@@ -110,42 +114,29 @@ impl CeilingBracket {
         Some((rate.0 / f64::sqrt(low * high)).ln())
     }
 
-    /// Tries both ends of the guess side by side, if the answer for a rung needs both.
-    fn try_guess(&mut self, rung: i32, try_it: impl Fn(Rate) -> Option<StressResult> + Sync) -> Option<()> {
-        let Bracket { passed: Some(passed), failed: Some(failed) } = self.guess else { return Some(()) };
-        let below = rung <= passed && failed <= rung + RUNGS_TO_A_STEP;
-        let above = rung >= failed && passed >= rung - RUNGS_TO_A_STEP;
-        let ends = [passed, failed];
-        if (below || above) && ends.iter().all(|end| self.known.tells(*end).is_none()) {
-            let served = parallel::map(&ends, |end| try_it(rate_of(*end)), |_| ());
-            for (end, served) in ends.into_iter().zip(served) {
-                self.note(end, served?);
-            }
-        }
-        Some(())
+    /// This one, after it was asked about rates from that one upwards until one lies a step of the search above the ceiling.
+    pub fn climbed(mut self, from: Rate, try_it: impl Fn(Rate) -> Option<StressResult>) -> Self {
+        let mut rates = (0..=AHEAD / RUNGS_TO_A_STEP).map(|step| from * STEP.powi(step));
+        while let Some(rate) = rates.next()
+            && self.beyond(rate, &try_it).is_some_and(|beyond| beyond < STEP.ln())
+        {}
+        self
     }
 
     fn passes(&mut self, rung: i32, try_it: impl Fn(Rate) -> Option<StressResult>) -> Option<bool> {
         for tried in [self.first_for(rung), rung] {
-            if self.known.tells(rung).or(self.known.tells(tried)).is_none() {
-                self.note(tried, try_it(rate_of(tried))?);
+            if self.known.tells(rung).or(self.known.tells(tried)).is_some() {
+                continue;
+            }
+            let StressResult { passes, peaks } = try_it(rate_of(tried))?;
+            if passes {
+                self.known.passed = Some(tried);
+                self.peaks.0.see(peaks);
+            } else {
+                (self.known.failed, self.peaks.1) = (Some(tried), peaks);
             }
         }
         self.known.tells(rung)
-    }
-
-    /// Takes the result of a rung of which nothing was known.
-    fn note(&mut self, tried: i32, served: StressResult) {
-        if self.known.tells(tried).is_some() {
-            return;
-        }
-        if served.passes {
-            self.known.passed = Some(tried);
-            self.peaks.0.see(served.peaks);
-        } else {
-            self.known.failed = Some(tried);
-            self.peaks.1 = served.peaks;
-        }
     }
 
     /// The rung whose answer most probably answers for this one and for others.

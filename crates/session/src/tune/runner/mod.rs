@@ -203,24 +203,17 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Self { workers, session_log, .. } = self;
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
         let (trial, probe) = (current.trial, told.probe);
+        // What a burst shows is no evidence for a rate.
+        let (certifies, twin) = (current.purpose.certifies() && !told.ask.is_burst(), &mut session_log.session_twin);
         if !told.ask.is_burst() {
-            session_log.session_twin.note_verdict(&told.verdict);
+            twin.note_verdict(&told.verdict);
         }
-        told.fit_probe.iter().for_each(|fit_probe| session_log.session_twin.note(fit_probe));
-        let due = match &told.fit_probe {
-            // What a burst shows is no evidence for a rate.
-            Some(fit_probe) if current.purpose.certifies() && !told.ask.is_burst() => {
-                session_log.session_twin.note_certifying(fit_probe);
-                false
-            }
-            Some(fit_probe) => session_log.session_twin.learn(fit_probe),
-            None => false,
-        };
+        let due = told.fit_probe.as_ref().is_some_and(|fit_probe| twin.learn(fit_probe, certifies));
         current.told.push(told);
         if let Some((fit, verdicts)) = session_log.recorded_fit(trial, probe) {
             session_log.session_twin.adopt(*fit);
             self.judge_again(worker, verdicts);
-        } else if due && let Some(fit) = session_log.session_twin.fit() {
+        } else if due && let Some(fit) = session_log.session_twin.fit(session_log.session_twin.sample_sizes.fit) {
             let fit = Box::new(fit.clone());
             session_log.sink.take(&Event::Fitted(&fit));
             let verdicts = self.second_thoughts(worker);

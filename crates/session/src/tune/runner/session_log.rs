@@ -239,13 +239,8 @@ impl<'a> SessionLog<'a> {
         });
         let Some((record, (recorded, answer))) = recorded else { return Ok(None) };
         if recorded != *ask {
-            let (was, is) = (recorded.rate, ask.rate);
-            let now = if was == is {
-                "now the same rate is asked with other requests".to_owned()
-            } else {
-                format!("now {is} is asked")
-            };
-            return Err(RunnerError::Diverged(format!("trial {trial} probed {was}, {now}")));
+            let says = format!("trial {trial} probed {}, now {} or other traffic is asked", recorded.rate, ask.rate);
+            return Err(RunnerError::Diverged(says));
         }
         // A fit takes a measured probe whose requests were kept.
         let (Record::Probed { cache, telemetry, steps, requests, requests_sha256, .. }, Some(engine), Some(folder)) =

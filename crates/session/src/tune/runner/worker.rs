@@ -20,7 +20,7 @@ use autotune_records::units::Seconds;
 
 /// Where a twin may judge, a probe is cut only at this many times the violations that a promise absorbs. Where a hundred requests absorb one,
 /// arrivals alone make four of them at the knee. A probe that was cut gives a bound and no value.
-const SLACK: Slack = Slack::Times(6.0);
+const SLACK: Slack = Slack(6.0);
 /// A probe that our own client spoilt is repeated this often.
 const VOID_REPEATS: u32 = 2;
 

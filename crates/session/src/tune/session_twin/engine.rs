@@ -96,11 +96,6 @@ impl TwinEngine {
         })
     }
 
-    #[cfg(test)]
-    pub fn bare(bounds: Bounds) -> Self {
-        Self { bounds, reused_block: None, shared: false }
-    }
-
     pub fn reuses(&self) -> bool {
         self.reused_block.is_some()
     }

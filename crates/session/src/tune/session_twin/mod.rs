@@ -167,24 +167,6 @@ impl SessionTwin {
         }
     }
 
-    /// Takes note of how large its batches were, and of what its later turns resent.
-    pub fn note(&mut self, fit_probe: &FitProbe) {
-        self.resent = fit_probe.resent.or(self.resent);
-        self.largest = self.largest.max(streamed_at_once(&fit_probe.probe));
-    }
-
-    /// Keeps a probe that certifies.
-    pub fn note_certifying(&mut self, fit_probe: &FitProbe) {
-        self.certifying_probes.push(fit_probe.probe.clone());
-        self.check_by(fit_probe);
-    }
-
-    fn check_by(&mut self, FitProbe { ask, probe, objection, .. }: &FitProbe) {
-        if !ask.is_burst() && objection.is_none() {
-            self.checks.push((probe.clone(), ask.window));
-        }
-    }
-
     pub fn dismiss(&mut self) {
         self.certifying_probes.clear();
     }
@@ -196,10 +178,18 @@ impl SessionTwin {
         refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()
     }
 
-    /// Takes what a probe teaches; whether it is time to fit.
-    pub fn learn(&mut self, fit_probe: &FitProbe) -> bool {
-        self.probes.push(fit_probe.probe.clone());
-        self.check_by(fit_probe);
+    /// Takes what a probe teaches; whether it is time to fit. A probe that certifies stays out of the fit that judges it.
+    pub fn learn(&mut self, FitProbe { ask, probe, objection, resent, .. }: &FitProbe, certifies: bool) -> bool {
+        self.resent = resent.or(self.resent);
+        self.largest = self.largest.max(streamed_at_once(probe));
+        if !ask.is_burst() && objection.is_none() {
+            self.checks.push((probe.clone(), ask.window));
+        }
+        if certifies {
+            self.certifying_probes.push(probe.clone());
+            return false;
+        }
+        self.probes.push(probe.clone());
         if self.probes.len() > MOST_PROBES {
             // What large batches do, one probe alone may have shown.
             let largest = self.probes.iter().enumerate().max_by_key(|(_, probe)| streamed_at_once(probe));
@@ -210,20 +200,16 @@ impl SessionTwin {
         2 * self.fit_probes >= 3 * self.tried
     }
 
-    /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
-    /// that alone would stay in its local minimum, whatever new probes show.
-    pub fn fit(&mut self) -> Option<&Fit> {
-        self.fit_with(self.sample_sizes.fit)
-    }
-
     /// Fits with the effort that a final answer deserves, if there is a fit already.
     pub fn fit_well(&mut self) {
         if self.fit.is_some() {
-            self.fit_with(self.sample_sizes.last_fit);
+            self.fit(self.sample_sizes.last_fit);
         }
     }
 
-    fn fit_with(&mut self, effort: Effort) -> Option<&Fit> {
+    /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
+    /// that alone would stay in its local minimum, whatever new probes show.
+    pub fn fit(&mut self, effort: Effort) -> Option<&Fit> {
         self.tried = self.fit_probes;
         let probes = self.probes.len();
         let span = debug_span!("fit", probes, replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
@@ -365,8 +351,7 @@ mod tests {
         let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
         for at_once in [128, 50, 51, 52, 53, 54, 55, 56, 57] {
             let fit_probe = fit_probe(Rate(1.0), at_once);
-            session_twin.note(&fit_probe);
-            session_twin.learn(&fit_probe);
+            session_twin.learn(&fit_probe, false);
         }
         let kept: Vec<usize> = session_twin.probes.iter().map(|probe| probe.requests().len()).collect();
         assert_eq!((kept, session_twin.largest), (vec![128, 51, 52, 53, 54, 55, 56, 57], 128));

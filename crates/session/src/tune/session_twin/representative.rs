@@ -31,7 +31,9 @@ impl SessionTwin {
         let Some(fit) = self.judging_fit().filter(|_| self.decides() && !ask.is_burst()) else { return before };
         let (costs, draws) = (fit.costs, self.sample_sizes.draws_of_arrivals);
         let _span = debug_span!("representative_arrivals", rate = %ask.rate, draws).entered();
-        let Some(long) = self.long_quantiles(engine, &costs, source, ask.rate) else { return before };
+        let (long, _) = self.long_run.through(engine, &costs, source, ask.rate);
+        let of = |limit: &Limit| long.log_of(limit.metric, limit.quantile).filter(|_| !long.out_of_scope);
+        let Some(long) = source.plan.slo.iter().map(of).collect::<Option<Vec<f64>>>() else { return before };
         let far = |seed: &u64| {
             let (window, out_of_scope) = replayed(engine, &costs, source, &ProbeAsk { arrival_seed: *seed, ..*ask })?;
             Some((out_of_scope, distance(&window, &long, &source.plan.slo)))
@@ -54,19 +56,6 @@ impl SessionTwin {
     /// Takes note of the arrivals of a probe: the seed that was asked for, and the one that they have.
     pub fn note_arrivals(&mut self, asked: u64, sent: u64) {
         self.arrivals.insert(asked, sent);
-    }
-
-    /// The quantile of each promise in a long run at a rate, in logarithms; `None` if the twin does not know one.
-    fn long_quantiles(
-        &mut self,
-        engine: &TwinEngine,
-        costs: &StepCosts,
-        source: TrafficSource,
-        rate: Rate,
-    ) -> Option<Vec<f64>> {
-        let (long, _) = self.long_run.through(engine, costs, source, rate);
-        let of = |limit: &Limit| long.log_of(limit.metric, limit.quantile);
-        if long.out_of_scope { None } else { source.plan.slo.iter().map(of).collect() }
     }
 }
 
@@ -124,7 +113,9 @@ mod tests {
         let of = |twin: &mut SessionTwin, ask: &ProbeAsk| twin.representative_arrivals(&engine, source, ask);
         assert_eq!(of(&mut session_twin, &ask), 3, "no twin judges");
 
-        let long = session_twin.long_quantiles(&engine, &costs, source, ask.rate).unwrap();
+        let (long, _) = session_twin.long_run.through(&engine, &costs, source, ask.rate);
+        let log = |limit: &Limit| long.log_of(limit.metric, limit.quantile).unwrap();
+        let long: Vec<f64> = source.plan.slo.iter().map(log).collect();
         let far = |seed: u64| {
             let ask = ProbeAsk { arrival_seed: seed, ..ask };
             distance(&replayed(&engine, &costs, source, &ask).unwrap().0, &long, &plan.slo)
@@ -134,7 +125,7 @@ mod tests {
         session_twin.adopt(fixtures::fit(costs, &[0.0, 0.0]));
         let chosen = of(&mut session_twin, &ask);
         assert!(draws.contains(&chosen) && far(chosen) == nearest && nearest < far(3), "{nearest} of {}", far(3));
-        let burst = ProbeAsk { slack: Slack::Unbounded, ..ask };
+        let burst = ProbeAsk { slack: Slack::UNBOUNDED, ..ask };
         assert_eq!(of(&mut session_twin, &burst), 3, "a burst is no window of a long run");
 
         // What was sent before is sent again where it is representative enough, though another draw is nearer.

@@ -10,6 +10,7 @@ mod winner;
 mod workers;
 
 use self::scripted::{Memory, Script, Scripted, Uneventful};
+use super::sample_sizes::Stress;
 use super::*;
 use crate::events::Silent;
 use crate::journal::{Conclusion, Entry, Journal, Purpose, Record, Status};
@@ -18,8 +19,32 @@ use crate::rig::Rig;
 use autotune_plan::settings::{Plan, StrategyKind};
 use autotune_plan::space::Point;
 use autotune_records::units::Seconds;
-use autotune_twin::Profile;
+use autotune_twin::{Bounds, Effort, Profile};
 use autotune_workload::Material;
+
+impl SampleSizes {
+    /// For tests of what a session decides: their code is not optimized.
+    pub const SMALL: Self = Self {
+        long_run: 3_000,
+        long_run_of_conversations: 3_000,
+        long_run_in_blocks: 3_000,
+        stress: Stress { requests: 2_000, streams: 1 },
+        stress_in_search: Stress { requests: 2_000, streams: 1 },
+        search: 2_000,
+        draws_of_arrivals: 4,
+        answer_time: 1_000,
+        fit: Self::QUICK_FIT,
+        last_fit: Self::QUICK_FIT,
+    };
+    const QUICK_FIT: Effort = Effort { steps: 2, hops: 0, polish: 0.0 };
+}
+
+impl TwinEngine {
+    /// Without a prefix cache, on a machine of its own.
+    pub fn bare(bounds: Bounds) -> Self {
+        Self { bounds, reused_block: None, shared: false }
+    }
+}
 
 /// How a session over a journal ended, what it then knew, and what was paid for.
 struct Run {
