@@ -41,12 +41,12 @@ impl HighestThatStarts {
         }
     }
 
-    /// The value does not start, since `missing` more was needed; both are shares of the same whole. So no value above `value - missing` starts.
-    /// The engine may need more than that. So a second failure in a row is followed by a bisection.
-    pub fn lacks(&mut self, value: &Value, missing: f64) {
+    /// The value does not start, since more is needed: `missing` where that is known, as a share of the same whole. So no value above `value - missing`
+    /// starts. The engine may need more than that. So a second failure in a row is followed by a bisection.
+    pub fn lacks(&mut self, value: &Value, missing: Option<f64>) {
         let told_before = self.told;
         self.tell(value, false);
-        let Some(number) = value.number() else { return };
+        let Some((number, missing)) = value.number().zip(missing) else { return };
         let fits = |v: &Value| v.number().is_some_and(|v| v <= number - missing);
         self.fails = self.fails.min(self.values.iter().take_while(|v| fits(v)).count());
         self.told = !told_before;
@@ -89,16 +89,16 @@ mod tests {
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());
         assert_eq!(percent(search.next()), Some(97.0));
         // An H200 with 0.53 GiB of 139.8 too few.
-        search.lacks(&share(97), 0.0038);
+        search.lacks(&share(97), Some(0.0038));
         assert_eq!(percent(search.next()), Some(96.0));
         let mut works = search.clone();
         works.tell(&share(96), true);
         assert_eq!((works.next(), works.found()), (None, Some(&share(96))));
         // It fails again: what is left is divided.
-        search.lacks(&share(96), 0.0001);
+        search.lacks(&share(96), Some(0.0001));
         assert_eq!(percent(search.next()), Some(91.0));
         let mut search = HighestThatStarts::new((88..=97).map(share).collect());
-        search.lacks(&share(97), 0.2);
+        search.lacks(&share(97), Some(0.2));
         assert_eq!((search.next(), search.found()), (None, None), "none of them has it");
     }
 

@@ -6,9 +6,11 @@ use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
 use autotune_records::units::Rate;
 
+type Order = dyn Fn(&Point) -> Vec<Point> + Send;
+
 pub struct PointByPoint {
     /// Tells which points are tried and in which order, once it is known what is held.
-    order: Box<dyn Fn(&Point) -> Vec<Point> + Send>,
+    order: Box<Order>,
     first_rate: Rate,
     precision: f64,
     /// A point is first tried so much above the incumbent's rate, and left where it does not keep that.

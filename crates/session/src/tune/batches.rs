@@ -8,7 +8,7 @@ use super::predictor::{Ceiling, LOWEST};
 use super::runner::RunnerError;
 use super::session_twin::AS_MEASURED;
 use super::trial::Asking;
-use crate::journal::{Entry, Purpose, Record};
+use crate::journal::Purpose;
 use crate::rig::Rig;
 use crate::search::Strategy;
 use crate::verdict::Awaited;
@@ -78,7 +78,8 @@ impl<R: Rig> Context<'_, R> {
         let served = predictor.stress_replay_of(&engine, &costs, Rate(rate.0 * STRESS_FACTOR))?;
         let count = served.peaks.places.min(engine.bounds.max_num_seqs).min(MOST_AT_ONCE);
         // About as many requests at once as before come to the same batches, also where the KV cache holds fewer.
-        let shown = self.largest_burst().max(self.trial_runner.twin().largest);
+        let twin = self.trial_runner.twin();
+        let shown = twin.largest_burst.max(twin.largest);
         if f64::from(count) <= f64::from(shown) * AS_MEASURED {
             return None;
         }
@@ -88,18 +89,6 @@ impl<R: Rig> Context<'_, R> {
             return None;
         }
         Some(self.at_once(count, Awaited::All))
-    }
-
-    /// The largest batch of the bursts so far: the number of requests, but no more than `max-num-seqs`.
-    fn largest_burst(&mut self) -> u32 {
-        let burst = |entry: &Entry| match &entry.record {
-            Record::Probed { trial, ask, .. } => ask.whole_burst().zip(self.point_of(*trial).cloned()),
-            _ => None,
-        };
-        let bursts: Vec<(u32, Point)> = self.trial_runner.passed().iter().filter_map(burst).collect();
-        let predictor = self.predictor(0);
-        let batch = |(count, point)| Some(predictor.predictions.engine(&point)?.bounds.max_num_seqs.min(count));
-        bursts.into_iter().filter_map(batch).max().unwrap_or(0)
     }
 
     /// The highest rate up to this one that passes the stress replay; `None` if the size of the KV cache is not known.

@@ -242,13 +242,6 @@ impl<'a, R: Rig> Context<'a, R> {
         }
     }
 
-    pub fn point_of(&self, number: u32) -> Option<&Point> {
-        self.trial_runner.passed().iter().find_map(|entry| match &entry.record {
-            Record::Launching { trial, point, .. } if *trial == number => Some(point),
-            _ => None,
-        })
-    }
-
     /// Whether some traffic came near to filling the KV cache, or nobody tells.
     pub fn is_crowded(&self) -> bool {
         self.fullest().is_none_or(|fullest| fullest >= NEVER_FULL)

@@ -90,11 +90,11 @@ impl<R: Rig> Context<'_, R> {
                     self.started = true;
                     match self.send_burst(self.soak(&corner)).await? {
                         soaked if survived(&soaked) => search.tell(&value, true),
-                        soaked => fails(&mut search, &value, soaked.err().as_ref()),
+                        soaked => search.lacks(&value, soaked.err().and_then(|diagnosis| diagnosis.missing_share())),
                     }
                 }
                 Err(diagnosis) => match diagnosis.consequence {
-                    Consequence::MemoryBound => fails(&mut search, &value, Some(&diagnosis)),
+                    Consequence::MemoryBound => search.lacks(&value, diagnosis.missing_share()),
                     Consequence::NeedsMoreMemory => search.too_low(&value),
                     _ => stuck = Some(diagnosis.says),
                 },
@@ -134,14 +134,6 @@ impl<R: Rig> Context<'_, R> {
         let in_time = (burst.unwrap_or(0.0) * time.0) as u32;
         let count = places.min(in_time.max(at_least)).min(MOST_SOAKED);
         self.at_once(count, Awaited::Begun)
-    }
-}
-
-/// Tells the search that a share needs too much memory, and how much was missing where PyTorch says so. A smaller share leaves that much free.
-fn fails(search: &mut HighestThatStarts, value: &Value, diagnosis: Option<&Diagnosis>) {
-    match diagnosis.and_then(Diagnosis::missing_share) {
-        Some(missing) => search.lacks(value, missing),
-        None => search.tell(value, false),
     }
 }
 

@@ -96,6 +96,8 @@ pub struct SessionTwin {
     pub long_run: LongRunTraffic,
     /// The most requests that were streamed at the same time.
     pub largest: u32,
+    /// The most requests that were sent at once, but no more than `max-num-seqs`.
+    pub largest_burst: u32,
     /// The certifying probes at a rate of the point that is being certified. No fit that judges uses them.
     certifying_probes: Vec<Probe>,
     /// All probes at a rate that stand for long traffic, with their windows: the twin is checked against them.
@@ -179,9 +181,12 @@ impl SessionTwin {
     }
 
     /// Takes what a probe teaches; whether it is time to fit. A probe that certifies stays out of the fit that judges it.
-    pub fn learn(&mut self, FitProbe { ask, probe, objection, resent, .. }: &FitProbe, certifies: bool) -> bool {
+    pub fn learn(&mut self, fit_probe: &FitProbe, certifies: bool) -> bool {
+        let FitProbe { engine, ask, probe, objection, resent, .. } = fit_probe;
         self.resent = resent.or(self.resent);
         self.largest = self.largest.max(streamed_at_once(probe));
+        let burst = ask.whole_burst().map_or(0, |count| count.min(engine.bounds.max_num_seqs));
+        self.largest_burst = self.largest_burst.max(burst);
         if !ask.is_burst() && objection.is_none() {
             self.checks.push((probe.clone(), ask.window));
         }
