@@ -351,6 +351,24 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         window: seconds(7.0, 77.0),
         ..single_again
     };
+    let single_fourth = Driven {
+        folder: "h200-8b-fourth",
+        levels: &["rate-13.52", "rate-14.23", "rate-14.94", "rate-15.65"],
+        window: seconds(7.0, 77.0),
+        learnt: &["t001-p01", "t001-p02", "t001-p03", "t006-p01", "t006-p02"],
+        like: "t006-p01",
+        ..single_again
+    };
+    let fifteenth = move |table: &mut Table| {
+        let windows = ["t001-p03", "t002-p01", "t003-p01", "t004-p01"];
+        proof(&read("results/h200-70b-search-fifteenth"), &begin, &windows, table);
+    };
+    let beside_a_fourth_time = Driven {
+        folder: "h200-70b-search-fifteenth",
+        levels: &["rate-1.7"],
+        window: seconds(60.0, 210.0),
+        ..beside_again
+    };
     let thirteenth = move |table: &mut Table| {
         proof(&read("results/h200-70b-search-thirteenth"), &begin, &["t002-p01", "t003-p01", "t004-p01"], table);
     };
@@ -389,6 +407,11 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             "The defaults, driven beside it and after it",
             Box::new(move |table| beside_a_third_time.by_session(None, table)),
         ),
+        ("A fifth search to its end (results/h200-70b-search-fifteenth)", Box::new(fifteenth)),
+        (
+            "The defaults, driven beside it on another GPU",
+            Box::new(move |table| beside_a_fourth_time.by_session(None, table)),
+        ),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),
         ("The same again, its winner driven on two other engines (results/h200-70b-second)", within(multi_turn_again)),
         ("The defaults, driven beside a session on another GPU (results/h200-70b-search-eighth)", within(beside)),
@@ -410,6 +433,7 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         ),
         ("The same again (results/h200-8b-second)", within(single_again)),
         ("The same on one of two GPUs, driven on another machine (results/h200-8b-third)", within(single_third)),
+        ("The same, driven afterwards on the GPU of the session (results/h200-8b-fourth)", within(single_fourth)),
         // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
         (
             "Real text, answers that end early (results/h200-8b-early-stops)",
@@ -610,14 +634,14 @@ impl Driven<'_> {
         let run = self.run();
         let fit = run.fit(self.learnt, Effort::SESSION).unwrap();
         self.levels(&run, &fit, "", table);
-        let Some(bound) = bound else { return };
         let resent = run.resent(self.like);
         let long_run = |fit: &Fit| run.limit(self.like, resent, &fit.costs).unwrap().0;
-        let (by_session, driven) = (long_run(&fit), long_run(&run.fit(self.levels, Effort::SESSION).unwrap()));
         if table.verbose {
             let both = run.fit(&[self.learnt, self.levels].concat(), Effort::SESSION).unwrap();
             table.text.push_str(&format!("limit by all these windows: {:.2} req/s\n", long_run(&both)));
         }
+        let Some(bound) = bound else { return };
+        let (by_session, driven) = (long_run(&fit), long_run(&run.fit(self.levels, Effort::SESSION).unwrap()));
         let off = by_session / driven - 1.0;
         let said = format!("{by_session:.2} for {driven:.2}, {:+.1} %", off * 100.0);
         let holds = off.abs() <= bound;

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 /// Of a larger space, only so many quasi-random points are drawn from.
 const LISTED: usize = 1_000;
 
-/// As many points as the plan has candidates, drawn uniformly at random, none of them twice. One that is known to fail is not replaced.
+/// As many points as the plan has candidates, drawn at random, none of them twice. One that is known to fail is not replaced.
 pub fn random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Box<dyn Strategy> {
     let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
     let order = move |held: &Point| {

@@ -352,14 +352,11 @@ impl Bayes {
             return None;
         }
         let lowest = self.samples().iter().map(|(_, h)| h.rate.0).fold(f64::INFINITY, f64::min);
-        let chances = self.untried().into_iter().map(|point| {
-            let holds = margins.holds(&point, Rate(lowest), engine);
-            (point, holds)
-        });
-        let chances: Vec<(Point, f64)> = chances.filter(|(_, chance)| *chance >= LEAST_CHANCE).collect();
+        let chances = self.untried().into_iter().map(|point| (margins.holds(&point, Rate(lowest), engine), point));
+        let chances: Vec<(f64, Point)> = chances.filter(|(chance, _)| *chance >= LEAST_CHANCE).collect();
         self.promising = chances.len().min(self.most_launches);
-        let best = chances.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        best.map(|(point, _)| Query::new(point, Rate(lowest).rounded()))
+        let best = chances.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        best.map(|(_, point)| Query::new(point, Rate(lowest).rounded()))
     }
 
     /// A point with a value that no launch had and only a launch tells of; where it can be, the best one with that value.

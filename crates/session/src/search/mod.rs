@@ -131,7 +131,7 @@ pub trait Expectation {
         None
     }
 
-    /// That these points are asked about next, from that rate upwards: what takes long can be worked out for all of them side by side.
+    /// Tells which points are asked about next, from that rate upwards. So what takes long can be worked out for all of them side by side.
     fn foresee(&mut self, _points: &[Point], _from: Rate) {}
 
     /// Whether both points serve every request in the same way up to that rate, since they differ in a limit that never binds. False if the model

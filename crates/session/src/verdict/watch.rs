@@ -8,8 +8,8 @@ use autotune_load::{ErrorClass, Open, RequestRecord, Tick, Watch};
 use autotune_plan::settings::{Limit, Metric};
 use autotune_records::units::{Rate, Seconds};
 
-/// How many times the violations that a promise absorbs a probe bears before it is cut: 1 where the count alone decides, more where a pair may find
-/// that the arrivals were to blame, which takes the whole window. Failed requests are no luck, and have none.
+/// A probe is cut at this many times the violations that a promise absorbs: 1 where the count alone decides, more where a pair may find that the
+/// arrivals were to blame, which takes the whole window. Failed requests are no luck, and have no slack.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slack(pub f64);

@@ -114,7 +114,7 @@ impl CeilingBracket {
         Some((rate.0 / f64::sqrt(low * high)).ln())
     }
 
-    /// This one, after it was asked about rates from that one upwards until one lies a step of the search above the ceiling.
+    /// This one, after it was asked about rates from that one upwards, until one lies a step of the search above the ceiling. It asks five at most.
     pub fn climbed(mut self, from: Rate, try_it: impl Fn(Rate) -> Option<StressResult>) -> Self {
         let mut rates = (0..=AHEAD / RUNGS_TO_A_STEP).map(|step| from * STEP.powi(step));
         while let Some(rate) = rates.next()
@@ -238,6 +238,16 @@ mod tests {
             let _ = known.beyond(rate_of(100 + step * RUNGS_TO_A_STEP), up_to(140, &tried));
         }
         assert!(tried.load(Ordering::Relaxed) < 8, "{tried:?} replays for 10 steps");
+    }
+
+    #[test]
+    fn what_was_climbed_answers_for_every_rate_on_the_way() {
+        let tried = AtomicUsize::new(0);
+        let mut known = CeilingBracket::of(&engine(128), &[]).climbed(rate_of(112), up_to(123, &tried));
+        let before = tried.swap(0, Ordering::Relaxed);
+        let beyond = [112, 116, 120, 124, 128].map(|rung| known.beyond(rate_of(rung), up_to(0, &tried)).unwrap() > 0.0);
+        assert_eq!(beyond, [false, false, false, true, true]);
+        assert!(before > 2 && tried.into_inner() == 0, "{before} replays beforehand, and none later");
     }
 
     #[test]

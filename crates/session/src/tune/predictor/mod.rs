@@ -36,8 +36,8 @@ const MOST_STEPS: i32 = 64;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
-/// The ceiling of a point that breaks no promise by so much at a rate, in logarithms, is asked about there.
-const NEAR: f64 = 0.2;
+/// Ceilings are worked out beforehand for points that break no promise by so much, in logarithms; of others the search rarely asks.
+const FORESEEN: f64 = 0.2;
 /// The factor between the rates that are tried when a larger KV cache is compared.
 const FINER: f64 = 1.016;
 /// No point is thought to keep more than so many times the rate of another.
@@ -184,18 +184,20 @@ impl Predictor<'_> {
         Some((best.clone(), rate))
     }
 
-    /// The highest rate, by steps from that one, at which no queue grows and the promises hold. Promises about waiting do not count, unless there
+    /// The highest rate, by steps from that one, at which the promises hold and a step above which no queue grows. Promises about waiting do not count, unless there
     /// are no others. A burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
-    /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. Below its ceiling by stress replays, the first rate of six
-    /// 70B sessions was 0.62 to 0.77 of the limit; without them it is 0.62 to 0.88. `None` if the twin does not know one of the promises, or no
+    /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. The first rate of six 70B sessions is 0.62 to 0.83 of the
+    /// limit. With stress replays it was 0.62 to 0.77. `None` if the twin does not know one of the promises, or no
     /// useful rate holds.
     pub fn limit_after_burst(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let slo = &self.plan.slo;
         let all_wait = slo.iter().all(|limit| limit.metric.includes_waiting());
         let counts = |place: usize| all_wait || !slo[place].metric.includes_waiting();
         let mut hold = |step: i32| {
-            let margins: Vec<f64> = self.replay(point, from * STEP.powi(step))?.into_iter().collect::<Option<_>>()?;
-            Some(margins.into_iter().enumerate().all(|(l, margin)| margin <= if counts(l) { 0.0 } else { QUEUE_GROWS }))
+            let mut margins =
+                |step| self.replay(point, from * STEP.powi(step))?.into_iter().collect::<Option<Vec<f64>>>();
+            let holds = margins(step)?.into_iter().enumerate().all(|(l, margin)| margin <= 0.0 || !counts(l));
+            Some(holds && margins(step + 1)?.into_iter().all(|margin| margin <= QUEUE_GROWS))
         };
         let mut step = 0;
         let up = hold(step)?;
@@ -220,23 +222,22 @@ impl Predictor<'_> {
         beyond
     }
 
-    /// Finds the ceilings of points near a rate: of those with one cap one after the other, since they may show each other's, and of others side by
-    /// side.
+    /// Finds the ceilings of points near a rate. Those of the largest cap come first, since it may hold nothing back, and then smaller caps side by
+    /// side. Points of one cap come one after the other, since each may answer for the next.
     fn find_ceilings(&mut self, points: &[Point], from: Rate) -> Option<()> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let mut by_cap: BTreeMap<u32, Vec<TwinEngine>> = BTreeMap::new();
         for point in points {
-            if self.replay(point, from)?.into_iter().flatten().all(|margin| margin < NEAR) {
+            if self.replay(point, from)?.into_iter().flatten().all(|margin| margin < FORESEEN) {
                 let engine = self.predictions.engine(point)?;
                 by_cap.entry(engine.bounds.max_num_seqs).or_default().push(engine);
             }
         }
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let groups: Vec<Vec<TwinEngine>> = by_cap.into_values().collect();
-        let found = parallel::map(
-            &groups,
-            |engines| {
+        let largest = by_cap.pop_last().into_iter().map(|(_, engines)| engines).collect();
+        for groups in [largest, by_cap.into_values().collect::<Vec<_>>()] {
+            let climbed = |engines: &Vec<TwinEngine>| {
                 let mut all = self.predictions.ceilings.clone();
                 for engine in engines {
                     let known = CeilingBracket::of(engine, &all);
@@ -244,10 +245,10 @@ impl Predictor<'_> {
                 }
                 all.retain(|known| engines.iter().any(|engine| known.is_of(engine)));
                 all
-            },
-            |_| (),
-        );
-        found.into_iter().flatten().for_each(|known| known.keep(&mut self.predictions.ceilings));
+            };
+            let found = parallel::map(&groups, climbed, |_| ());
+            found.into_iter().flatten().for_each(|known| known.keep(&mut self.predictions.ceilings));
+        }
         Some(())
     }
 
@@ -465,6 +466,27 @@ mod tests {
             assert_eq!(alike(predictor, 64), [false, false], "the engine held back what was more");
             assert_eq!(alike(predictor, 80), [false, true]);
         });
+    }
+
+    #[test]
+    fn ceilings_are_foreseen_of_engines_that_keep_the_promises_once_for_each() {
+        let shares = quickstart(&[("kind = \"random\"", "kind = \"random\"\nshared_prefix_tokens = 16")]);
+        let points = [8, 64, 256, 64].map(point);
+        let foreseen = |from: f64, crowded| {
+            asked(&shares, |predictor| {
+                predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
+                predictor.crowded = crowded;
+                predictor.foresee(&points, Rate(from));
+                let (known, later) = (predictor.predictions.ceilings.len(), points.each_ref());
+                (known, later.map(|point| predictor.collapse(point, Rate(from))))
+            })
+        };
+        let unforeseen = asked(&shares, |predictor| {
+            predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
+            points.each_ref().map(|point| predictor.collapse(point, Rate(40.0)))
+        });
+        assert_eq!(foreseen(40.0, true), (3, unforeseen));
+        assert_eq!((foreseen(40.0, false).0, foreseen(90.0, true).0), (0, 0), "never full, and far beyond a promise");
     }
 
     #[test]

@@ -239,7 +239,10 @@ impl<'a> SessionLog<'a> {
         });
         let Some((record, (recorded, answer))) = recorded else { return Ok(None) };
         if recorded != *ask {
-            let says = format!("trial {trial} probed {}, now {} or other traffic is asked", recorded.rate, ask.rate);
+            let says = format!(
+                "trial {trial} probed {}, now {} is asked, or other traffic at that rate",
+                recorded.rate, ask.rate
+            );
             return Err(RunnerError::Diverged(says));
         }
         // A fit takes a measured probe whose requests were kept.

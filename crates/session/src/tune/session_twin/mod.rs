@@ -149,8 +149,7 @@ impl SessionTwin {
 
     /// What engine and twin say of a probe; `None` if there is no twin that judges.
     pub fn likeness(&self, fit_probe: &FitProbe) -> Option<Likeness> {
-        let fit = self.judging_fit()?;
-        Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &fit.costs))
+        Some(Likeness::of(&fit_probe.probe, &fit_probe.told, &self.judging_fit()?.costs))
     }
 
     /// Whether the twin may judge the next probe. There is a fit, perhaps of too few probes yet, and the count did not decide the last compared one.

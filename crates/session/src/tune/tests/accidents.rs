@@ -108,7 +108,11 @@ async fn defaults_that_do_not_start_leave_the_search_without_a_baseline_unless_n
     let ended = run_scripted(&plan, 1, (start, nothing)).await;
     let answer = ended.answer.unwrap();
     assert_eq!((answer.status, launches(&ended.entries).len()), (Status::NeverStarted, 1));
-    assert!(answer.because.contains("the line of the log"), "{}", answer.because);
+    let says = format!("no engine ever started: scripted: {} (the log says: the line of the log)", Cause::ModelMissing);
+    assert_eq!(answer.because, says);
+    let start = |_, _: &Point| Some(failure(Cause::Refused, Consequence::Abort));
+    let refused = run_scripted(&plan, 1, (start, nothing)).await.answer.unwrap();
+    assert_eq!(refused.because, format!("scripted: {}", Cause::Refused), "it started, and refused what it was sent");
 }
 
 #[tokio::test]
