@@ -437,7 +437,10 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         // The prompts of h200-8b-early-stops are not stored, so nothing draws a long run of them.
         (
             "Real text, answers that end early (results/h200-8b-early-stops)",
-            Box::new(move |table| early_stops.by_session(None, table)),
+            Box::new(move |table| {
+                let run = early_stops.run();
+                early_stops.levels(&run, &run.fit(early_stops.learnt, Effort::SESSION).unwrap(), "", table);
+            }),
         ),
         ("Multi-turn with think time (results/h200-8b-multi-turn)", within(turns_8b)),
         ("A KV cache of 48,000 tokens (results/h200-8b-starved)", within(starved)),
