@@ -34,7 +34,6 @@ fn a_filter_shows_each_trial_and_probe_with_what_it_took() {
         &["probe{number=1 ", "judged judge=PlainCount outcome=", "because="],
         &["ask{worker=0}", ": close "],
         &["asked worker=0 point=", "rate="],
-        &["told point=", "kept="],
         &["a record is written kind=\"probed\""],
     ] {
         assert!(has_line(&diagnostics, parts), "{parts:?} is missing in {diagnostics}");
