@@ -187,7 +187,7 @@ fn whole() -> f64 {
 impl ProbeAsk {
     /// Whether its requests come all at once: then it is no measurement at a rate, and nothing cuts it.
     pub fn is_burst(&self) -> bool {
-        self.slack >= Slack::UNBOUNDED
+        self.slack.is_unbounded()
     }
 
     /// The pace of its traffic, whose prefixes and starters that seed decides.

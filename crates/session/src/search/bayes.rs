@@ -5,9 +5,7 @@
 
 use super::curve::{self, Curve, Root, STEP};
 use super::margins::{Margins, Sample};
-use super::{
-    Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell, listed,
-};
+use super::{Expectation, Incumbent, Infeasible, Observation, ProbedRate, PromiseMargin, Query, Strategy, Tell};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::{Parameter, Point, Space, Value};
 use autotune_records::units::Rate;
@@ -311,7 +309,7 @@ impl Bayes {
         if self.launches() < self.most_launches && self.launches_without_gain() < WITHOUT_GAIN {
             let mut points = self.untried();
             points.retain(|point| !self.is_like_a_probed_one(point, best.rate, engine));
-            engine.foresee(&points, curve::rate_at(self.first_rate, curve::step_below(self.first_rate, best.rate)));
+            engine.prepare(&points, curve::rate_at(self.first_rate, curve::step_below(self.first_rate, best.rate)));
             for point in points {
                 let curve = Curve::walk((best.rate, 0), self.first_rate, margins, &point, engine);
                 offers.push(self.offer(&point, &curve, curve.root(), best.rate, engine));
@@ -395,7 +393,8 @@ impl Bayes {
     /// Points that may be launched: all of a small space, or some of a large one.
     fn untried(&self) -> Vec<Point> {
         let Some(held) = &self.held else { return Vec::new() };
-        let mut points = listed(&self.space, held, &self.baseline, self.space.size().min(LOOKED_AT), self.seed);
+        let wanted = self.space.size().min(LOOKED_AT);
+        let mut points = super::candidate_points(&self.space, held, &self.baseline, wanted, self.seed);
         points.retain(|point| self.trials.iter().all(|t| t.point != *point) && !self.known.rules_out(point));
         points
     }

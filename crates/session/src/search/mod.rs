@@ -131,8 +131,8 @@ pub trait Expectation {
         None
     }
 
-    /// Tells which points are asked about next, from that rate upwards. So what takes long can be worked out for all of them side by side.
-    fn foresee(&mut self, _points: &[Point], _from: Rate) {}
+    /// Prepares answers about points, from that rate upwards. What takes long can be worked out for all of them side by side.
+    fn prepare(&mut self, _points: &[Point], _from: Rate) {}
 
     /// Whether both points serve every request in the same way up to that rate, since they differ in a limit that never binds. False if the model
     /// cannot tell.
@@ -199,8 +199,8 @@ pub fn strategy(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> B
     }
 }
 
-/// Different admitted points: the baseline with what is held, and up to `wanted` of a scrambled Sobol sequence.
-fn listed(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
+/// Different admitted points: the baseline with the values that are held, and up to `wanted` of a scrambled Sobol sequence.
+fn candidate_points(space: &Space, held: &Point, baseline: &Point, wanted: usize, seed: u64) -> Vec<Point> {
     let mut points = space::candidates(space, held, wanted, seed);
     let raised = space.settled(baseline.holding(held));
     points.retain(|point| *point != raised);

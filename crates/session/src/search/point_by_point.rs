@@ -1,7 +1,7 @@
 //! The strategy `bisect`: quasi-random points one after the other, each with a bisection of its rate, and no model.
 
 use super::rate::RateSearch;
-use super::{Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell, listed};
+use super::{Expectation, Incumbent, Infeasible, ProbedRate, Query, Strategy, Tell, candidate_points};
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
 use autotune_records::units::Rate;
@@ -37,7 +37,7 @@ impl PointByPoint {
     pub(super) fn quasi_random(plan: &Plan, seed: u64, baseline: &Point, first_rate: Rate) -> Self {
         let (space, defaults, wanted) = (plan.space.clone(), baseline.clone(), plan.search.candidates as usize);
         let order = move |held: &Point| {
-            let mut points = listed(&space, held, &defaults, wanted + 1, seed);
+            let mut points = candidate_points(&space, held, &defaults, wanted + 1, seed);
             points.retain(|point| *point != defaults);
             points.truncate(wanted);
             points

@@ -17,6 +17,10 @@ pub struct Slack(pub f64);
 impl Slack {
     /// No latency cuts the probe.
     pub const UNBOUNDED: Self = Self(1e9);
+
+    pub fn is_unbounded(self) -> bool {
+        self >= Self::UNBOUNDED
+    }
 }
 
 impl Default for Slack {
@@ -97,7 +101,7 @@ impl Watch for Counter {
         let sure = self.promises.iter().any(|Promise { limit, absorbs, broken, failed }| {
             let open = open.iter().filter(|o| certain(o, limit, now)).count() as u64;
             let violations = (broken + open) as f64 + *failed as f64;
-            let cut = violations > absorbs * self.slack.0 && self.slack < Slack::UNBOUNDED;
+            let cut = violations > absorbs * self.slack.0 && !self.slack.is_unbounded();
             cut || (*failed > 0 && violations > *absorbs)
         });
         // No answer that is still missing is awaited.

@@ -115,11 +115,12 @@ impl CeilingBracket {
     }
 
     /// This one, after it was asked about rates from that one upwards, until one lies a step of the search above the ceiling. It asks five at most.
-    pub fn climbed(mut self, from: Rate, try_it: impl Fn(Rate) -> Option<StressResult>) -> Self {
-        let mut rates = (0..=AHEAD / RUNGS_TO_A_STEP).map(|step| from * STEP.powi(step));
-        while let Some(rate) = rates.next()
-            && self.beyond(rate, &try_it).is_some_and(|beyond| beyond < STEP.ln())
-        {}
+    pub fn searched_upwards(mut self, from: Rate, try_it: impl Fn(Rate) -> Option<StressResult>) -> Self {
+        for step in 0..=AHEAD / RUNGS_TO_A_STEP {
+            if self.beyond(from * STEP.powi(step), &try_it).is_none_or(|beyond| beyond >= STEP.ln()) {
+                break;
+            }
+        }
         self
     }
 
@@ -241,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_climbed_answers_for_every_rate_on_the_way() {
+    fn a_search_upwards_answers_for_every_rate_on_the_way() {
         let tried = AtomicUsize::new(0);
-        let mut known = CeilingBracket::of(&engine(128), &[]).climbed(rate_of(112), up_to(123, &tried));
+        let mut known = CeilingBracket::of(&engine(128), &[]).searched_upwards(rate_of(112), up_to(123, &tried));
         let before = tried.swap(0, Ordering::Relaxed);
         let beyond = [112, 116, 120, 124, 128].map(|rung| known.beyond(rate_of(rung), up_to(0, &tried)).unwrap() > 0.0);
         assert_eq!(beyond, [false, false, false, true, true]);

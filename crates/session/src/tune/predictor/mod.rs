@@ -36,8 +36,8 @@ const MOST_STEPS: i32 = 64;
 /// The slope of the log latency over the log rate where an engine collapses. Twins of one engine differ by 3 % of the rate, and the latency
 /// there is uncertain by 0.2.
 const RISE_OF_A_COLLAPSE: f64 = 0.2 / 0.03;
-/// Ceilings are worked out beforehand for points that break no promise by so much, in logarithms; of others the search rarely asks.
-const FORESEEN: f64 = 0.2;
+/// Ceilings are looked for beforehand for points whose margins all lie below this: the search rarely asks about others.
+const PREPARED_BELOW: f64 = 0.2;
 /// The factor between the rates that are tried when a larger KV cache is compared.
 const FINER: f64 = 1.016;
 /// No point is thought to keep more than so many times the rate of another.
@@ -184,11 +184,10 @@ impl Predictor<'_> {
         Some((best.clone(), rate))
     }
 
-    /// The highest rate, by steps from that one, at which the promises hold and a step above which no queue grows. Promises about waiting do not count, unless there
-    /// are no others. A burst shows what steps take, and little of how long the requests of an open loop wait. By all promises, the first rate of
-    /// `results/h200-70b-search-sixth` was a third of the limit, which cost four minutes. The first rate of six 70B sessions is 0.62 to 0.83 of the
-    /// limit. With stress replays it was 0.62 to 0.77. `None` if the twin does not know one of the promises, or no
-    /// useful rate holds.
+    /// The highest rate, by steps from that one, at which the promises hold, and a step above which no queue grows. Promises about waiting do not
+    /// count, unless there are no others. A burst shows what steps take, and little of how long the requests of an open loop wait. By all promises,
+    /// the first rate of `results/h200-70b-search-sixth` was a third of the limit. That of six 70B sessions is 0.62 to 0.83 of it, and was 0.62 to
+    /// 0.77 with stress replays. `None` if the twin does not know one of the promises, or no useful rate holds.
     pub fn limit_after_burst(&mut self, point: &Point, from: Rate) -> Option<Rate> {
         let slo = &self.plan.slo;
         let all_wait = slo.iter().all(|limit| limit.metric.includes_waiting());
@@ -228,7 +227,7 @@ impl Predictor<'_> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let mut by_cap: BTreeMap<u32, Vec<TwinEngine>> = BTreeMap::new();
         for point in points {
-            if self.replay(point, from)?.into_iter().flatten().all(|margin| margin < FORESEEN) {
+            if self.replay(point, from)?.into_iter().flatten().all(|margin| margin < PREPARED_BELOW) {
                 let engine = self.predictions.engine(point)?;
                 by_cap.entry(engine.bounds.max_num_seqs).or_default().push(engine);
             }
@@ -237,16 +236,15 @@ impl Predictor<'_> {
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let largest = by_cap.pop_last().into_iter().map(|(_, engines)| engines).collect();
         for groups in [largest, by_cap.into_values().collect::<Vec<_>>()] {
-            let climbed = |engines: &Vec<TwinEngine>| {
+            let searched_upwards = |engines: &Vec<TwinEngine>| {
                 let mut all = self.predictions.ceilings.clone();
                 for engine in engines {
-                    let known = CeilingBracket::of(engine, &all);
-                    known.climbed(from, |rate| stress_replay(source, engine, &costs, rate, size)).keep(&mut all);
+                    let try_it = |rate| stress_replay(source, engine, &costs, rate, size);
+                    CeilingBracket::of(engine, &all).searched_upwards(from, try_it).keep(&mut all);
                 }
-                all.retain(|known| engines.iter().any(|engine| known.is_of(engine)));
-                all
+                engines.iter().map(|engine| CeilingBracket::of(engine, &all)).collect::<Vec<_>>()
             };
-            let found = parallel::map(&groups, climbed, |_| ());
+            let found = parallel::map(&groups, searched_upwards, |_| ());
             found.into_iter().flatten().for_each(|known| known.keep(&mut self.predictions.ceilings));
         }
         Some(())
@@ -320,7 +318,7 @@ impl Expectation for Predictor<'_> {
         Some(beyond.max(RISE_OF_A_COLLAPSE * self.beyond_ceiling(point, higher)?))
     }
 
-    fn foresee(&mut self, points: &[Point], from: Rate) {
+    fn prepare(&mut self, points: &[Point], from: Rate) {
         if self.crowded && self.plan.workload.connects_requests() {
             self.find_ceilings(points, from * STEP);
         }
@@ -469,24 +467,24 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_are_foreseen_of_engines_that_keep_the_promises_once_for_each() {
+    fn ceilings_are_prepared_once_for_each_engine_that_keeps_the_promises() {
         let shares = quickstart(&[("kind = \"random\"", "kind = \"random\"\nshared_prefix_tokens = 16")]);
         let points = [8, 64, 256, 64].map(point);
-        let foreseen = |from: f64, crowded| {
+        let prepared = |from: f64, crowded| {
             asked(&shares, |predictor| {
                 predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
                 predictor.crowded = crowded;
-                predictor.foresee(&points, Rate(from));
+                predictor.prepare(&points, Rate(from));
                 let (known, later) = (predictor.predictions.ceilings.len(), points.each_ref());
                 (known, later.map(|point| predictor.collapse(point, Rate(from))))
             })
         };
-        let unforeseen = asked(&shares, |predictor| {
+        let unprepared = asked(&shares, |predictor| {
             predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
             points.each_ref().map(|point| predictor.collapse(point, Rate(40.0)))
         });
-        assert_eq!(foreseen(40.0, true), (3, unforeseen));
-        assert_eq!((foreseen(40.0, false).0, foreseen(90.0, true).0), (0, 0), "never full, and far beyond a promise");
+        assert_eq!(prepared(40.0, true), (3, unprepared));
+        assert_eq!((prepared(40.0, false).0, prepared(90.0, true).0), (0, 0), "never full, and far beyond a promise");
     }
 
     #[test]

@@ -204,10 +204,11 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
         let (trial, probe) = (current.trial, told.probe);
         // What a burst shows is no evidence for a rate.
-        let (certifies, twin) = (current.purpose.certifies() && !told.ask.is_burst(), &mut session_log.session_twin);
-        if !told.ask.is_burst() {
+        let (at_a_rate, twin) = (!told.ask.is_burst(), &mut session_log.session_twin);
+        if at_a_rate {
             twin.note_verdict(&told.verdict);
         }
+        let certifies = at_a_rate && current.purpose.certifies();
         let due = told.fit_probe.as_ref().is_some_and(|fit_probe| twin.learn(fit_probe, certifies));
         current.told.push(told);
         if let Some((fit, verdicts)) = session_log.recorded_fit(trial, probe) {

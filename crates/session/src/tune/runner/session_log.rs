@@ -239,10 +239,8 @@ impl<'a> SessionLog<'a> {
         });
         let Some((record, (recorded, answer))) = recorded else { return Ok(None) };
         if recorded != *ask {
-            let says = format!(
-                "trial {trial} probed {}, now {} is asked, or other traffic at that rate",
-                recorded.rate, ask.rate
-            );
+            let (was, is) = (recorded.rate, ask.rate);
+            let says = format!("trial {trial} probed {was}, now {is} is asked, or other traffic at that rate");
             return Err(RunnerError::Diverged(says));
         }
         // A fit takes a measured probe whose requests were kept.
