@@ -10,7 +10,7 @@ use autotune_records::units::Rate;
 /// The least expected gain of another probe of the best point, per second, over what the search asks of a launch and a probe.
 const WORTH: f64 = 0.5;
 /// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
-const WORTH_OF_DEFAULTS: f64 = 4.0;
+const WORTH_OF_DEFAULTS: f64 = 2.0;
 
 /// A point that is being certified.
 pub struct Proving {
