@@ -54,7 +54,7 @@ async fn defaults_that_the_engine_tells_serve_the_search_and_are_proved_without_
     plan.space.parameters.iter_mut().for_each(|parameter| parameter.default = None);
     // A memory share of their own would need a launch.
     plan.space.parameters.retain(|parameter| parameter.name != "gpu-memory-utilization");
-    let (answer, entries, _) = run(&plan, 3).await;
+    let (answer, entries, _) = run(&plan, 9).await;
     let starts = starts(&entries);
     let (_, first) = &starts[0];
     assert!(first.widest.as_ref().is_some_and(|told| told.get("max-num-seqs").is_some()), "{first:?}");
