@@ -137,6 +137,10 @@ fn a_failure_is_said_with_its_remedy() {
             "The engine found no usable accelerator: check the driver and the devices given to it.",
         ),
         (
+            says("(EngineCore pid=7) ModuleNotFoundError: No module named 'autotune_live'"),
+            "The engine's command sets PYTHONPATH itself, so the module that changes limits is not found: let it add to the PYTHONPATH that it gets.",
+        ),
+        (
             says("OSError: [Errno 28] No space left on device"),
             "A disk or /dev/shm is full: make room, or give the pod a larger one.",
         ),

@@ -6,7 +6,8 @@
 mod ceiling_bracket;
 mod stress;
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use tracing::trace_span;
 
@@ -221,31 +222,33 @@ impl Predictor<'_> {
         beyond
     }
 
-    /// Finds the ceilings of points near a rate. Those of the largest cap come first, since it may hold nothing back, and then smaller caps side by
-    /// side. Points of one cap come one after the other, since each may answer for the next.
+    /// Finds the ceilings of points near a rate, in three rounds, each side by side. First comes the largest cap with the largest budget, since these may
+    /// hold nothing back, then what has one of them, then all others. A ceiling that is known answers for others, or is a guess for them.
     fn find_ceilings(&mut self, points: &[Point], from: Rate) -> Option<()> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
-        let mut by_cap: BTreeMap<u32, Vec<TwinEngine>> = BTreeMap::new();
+        let mut engines = Vec::new();
         for point in points {
             if self.replay(point, from)?.into_iter().flatten().all(|margin| margin < PREPARED_BELOW) {
-                let engine = self.predictions.engine(point)?;
-                by_cap.entry(engine.bounds.max_num_seqs).or_default().push(engine);
+                engines.push(self.predictions.engine(point)?);
             }
         }
+        engines.sort_by_key(|engine| Reverse((engine.bounds.max_num_seqs, engine.bounds.max_num_batched_tokens)));
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        let largest = by_cap.pop_last().into_iter().map(|(_, engines)| engines).collect();
-        for groups in [largest, by_cap.into_values().collect::<Vec<_>>()] {
-            let searched_upwards = |engines: &Vec<TwinEngine>| {
-                let mut all = self.predictions.ceilings.clone();
-                for engine in engines {
-                    let try_it = |rate| stress_replay(source, engine, &costs, rate, size);
-                    CeilingBracket::of(engine, &all).searched_upwards(from, try_it).keep(&mut all);
-                }
-                engines.iter().map(|engine| CeilingBracket::of(engine, &all)).collect::<Vec<_>>()
+        let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
+        for (nth, of_a_cap) in engines.chunk_by(|a, b| a.bounds.max_num_seqs == b.bounds.max_num_seqs).enumerate() {
+            for (place, engine) in of_a_cap.iter().enumerate() {
+                rounds[nth.min(1) + place.min(1)].push(*engine);
+            }
+        }
+        for engines in rounds {
+            let known = &self.predictions.ceilings;
+            let find = |engine: &TwinEngine| {
+                let try_it = |rate| stress_replay(source, engine, &costs, rate, size);
+                CeilingBracket::of(engine, known).searched_upwards(from, try_it)
             };
-            let found = parallel::map(&groups, searched_upwards, |_| ());
-            found.into_iter().flatten().for_each(|known| known.keep(&mut self.predictions.ceilings));
+            let found = parallel::map(&engines, find, |_| ());
+            found.into_iter().for_each(|known| known.keep(&mut self.predictions.ceilings));
         }
         Some(())
     }

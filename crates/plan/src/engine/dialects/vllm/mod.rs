@@ -10,7 +10,7 @@ use super::super::effective::{Effective, after, flag, json_scalar, leading_count
 use super::super::log_lines;
 use super::super::metrics::Page;
 use super::super::symptoms::Cause::{BadArgument, Environment, KvCacheTooSmall, ModelBroken, OutOfMemory};
-use super::super::symptoms::Effect::{Blames, MemoryBound, NeedsMoreMemory, Retry};
+use super::super::symptoms::Effect::{Abort, Blames, MemoryBound, NeedsMoreMemory, Retry};
 use super::super::symptoms::{FORMATS, PARALLEL, QUANTIZATION, Symptom, row};
 use super::super::telemetry::EngineSample;
 use super::{Dialect, Quantity};
@@ -237,6 +237,12 @@ const SYMPTOMS: &[Symptom] = &[
     row(&["to serve at least one request"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
     row(&["larger than the available kv cache memory"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
     row(&["number of tokens that can be stored in kv cache"], KvCacheTooSmall, NeedsMoreMemory, KV_SMALL),
+    row(
+        &["no module named", live::LIVE_MODULE_NAME],
+        BadArgument,
+        Abort,
+        "The engine's command sets PYTHONPATH itself, so the module that changes limits is not found: let it add to the PYTHONPATH that it gets.",
+    ),
     // A kernel that this build declares but does not have; quantized formats are the ones with kernels of their own.
     row(&["_c::", "quant", "expected at most"], ModelBroken, Blames(FORMATS), QUANTIZATION),
     row(
