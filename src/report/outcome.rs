@@ -66,10 +66,6 @@ pub struct Outcome {
     /// The interval of `gain` with a confidence of 90 %, by the errors of the two limits.
     #[serde(default)]
     pub gain_interval: Option<[f64; 2]>,
-    /// The limit of the best point over that of the baseline, minus one, with the interval that holds it with 90 %. Both were driven with
-    /// fresh arrivals.
-    #[serde(default)]
-    pub paired_gain: Option<Gain>,
     /// What was forecast before the first launch, to stand beside the cost.
     #[serde(default)]
     pub forecast: Option<Cost>,
@@ -322,9 +318,8 @@ pub fn outcome(journal: &Journal) -> Outcome {
         seed: header.map_or(0, |h| h.seed),
         gain: certified(&baseline).zip(certified(&best)).map(|(b, w)| w.0 / b.0 - 1.0),
         gain_interval: conclusion
-            .and_then(|c| Gain::certified(c.baseline.as_ref()?, c.best.as_ref()?))
+            .and_then(|c| Gain::of(c.best.as_ref()?, c.baseline.as_ref()?))
             .map(|gain| [gain.from, gain.to]),
-        paired_gain: conclusion.and_then(|c| c.gain),
         forecast: conclusion.and_then(|c| c.forecast),
         baseline,
         best,

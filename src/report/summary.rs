@@ -49,10 +49,6 @@ pub(crate) fn summary(outcome: &Outcome, folder: &Path, flags: &str, verbose: bo
     if let Some(says) = enough(outcome) {
         text += &wrapped("", 2, &says);
     }
-    if let Some(gain) = outcome.paired_gain.filter(|_| verbose) {
-        let interval = interval(gain.from, gain.to);
-        text += &wrapped("", 2, &format!("Gain in the limits, by all probes: {:+.0} %{interval}", gain.gain * 100.0));
-    }
     let drift = (outcome.status == Status::Certified).then(|| DRIFT.to_owned());
     for says in latencies(outcome, verbose).into_iter().chain(drift) {
         text += &colour.whole(Tone::Quiet, wrapped("", 2, &says).trim_end());
@@ -672,7 +668,6 @@ mod tests {
             best: None,
             left_out: Vec::new(),
             enough_budget: None,
-            gain: None,
             forecast: None,
         };
         let records = [Record::NotReady { trial: 1, attempt: 2, failure }, Record::Concluded(Box::new(conclusion))];

@@ -262,11 +262,10 @@ impl MeasuredAtRate {
     }
 }
 
-/// How much higher the limit of the best point is than that of the defaults. It combines certifications on fresh arrivals with all that the search
-/// saw of both.
+/// How much higher the certified rate of the best point is than that of the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// The ratio of the limits, minus one.
+    /// The ratio of the certified rates, minus one.
     pub gain: f64,
     /// The interval that holds it with a probability of 90 %.
     pub from: f64,
@@ -288,29 +287,13 @@ fn error_between(baseline: &PointResult, best: &PointResult) -> Option<f64> {
 }
 
 impl Gain {
-    /// Of two points that were both certified; `seen` is the logarithm of the ratio of their limits by the search, with its standard error.
-    pub fn between(baseline: &PointResult, best: &PointResult, seen: Option<(f64, f64)>) -> Option<Self> {
-        let proved = ((best.limit?.0 / baseline.limit?.0).ln(), error_between(baseline, best)?);
-        let evidence = [Some(proved), seen.filter(|(_, error)| *error > 0.0 && error.is_finite())];
-        let (mut weights, mut sum) = (0.0, 0.0);
-        for (log, error) in evidence.into_iter().flatten() {
-            weights += error.powi(-2);
-            sum += log * error.powi(-2);
-        }
-        Some(Self::around(sum / weights, 1.0 / weights.sqrt()))
-    }
-
-    /// The ratio of the two certified rates, minus one. Each lies below its limit by a known factor, so the standard errors of the limits are
+    /// Of two points; `None` unless both are certified. Each rate lies below its limit by a known factor, so the standard errors of the limits are
     /// those of the rates.
-    pub fn certified(baseline: &PointResult, best: &PointResult) -> Option<Self> {
+    pub fn of(best: &PointResult, baseline: &PointResult) -> Option<Self> {
         let log = (best.certified_rate?.0 / baseline.certified_rate?.0).ln();
-        Some(Self::around(log, error_between(baseline, best)?))
-    }
-
-    /// By the logarithm of the ratio and its standard error.
-    fn around(log: f64, error: f64) -> Self {
-        let of = |log: f64| log.exp() - 1.0;
-        Self { gain: of(log), from: of(log - Z_95 * error), to: of(log + Z_95 * error) }
+        let error = error_between(baseline, best)?;
+        let share = |log: f64| log.exp() - 1.0;
+        Some(Self { gain: share(log), from: share(log - Z_95 * error), to: share(log + Z_95 * error) })
     }
 }
 
@@ -332,9 +315,6 @@ pub struct Conclusion {
     /// The engine time that is expected to be enough for what was left out for want of a budget.
     #[serde(default)]
     pub enough_budget: Option<Seconds>,
-    /// How much the best point gains over the defaults, where both were certified and differ.
-    #[serde(default)]
-    pub gain: Option<Gain>,
     /// What was forecast before the first launch.
     #[serde(default)]
     pub forecast: Option<Cost>,

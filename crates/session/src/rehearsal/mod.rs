@@ -79,7 +79,7 @@ pub struct Rehearsed {
     pub improved: Vec<Improvement>,
     pub baseline: Option<PointResult>,
     pub best: Option<PointResult>,
-    /// The limit of the chosen point over that of the defaults, minus one: as stated where both were certified, by estimates otherwise.
+    /// The certified rate of the chosen point over that of the defaults, minus one; by estimates where not both were certified.
     pub gain: Option<f64>,
     /// The gain as it was stated, with its interval; `None` if the defaults were chosen.
     pub stated: Option<Gain>,
@@ -247,7 +247,9 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let entries = journal.entries;
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), recorder.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
-    let Conclusion { status, because, baseline, best, gain: stated, left_out, .. } = conclusion;
+    let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
+    let differ = best.as_ref().zip(baseline.as_ref()).filter(|(best, baseline)| best.point != baseline.point);
+    let stated = differ.and_then(|(best, baseline)| Gain::of(best, baseline));
     Ok(Rehearsed {
         seed,
         status,
@@ -267,9 +269,6 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
 
 /// The gain, and whether both points are certified.
 fn gain(conclusion: &Conclusion) -> Option<(f64, bool)> {
-    if let Some(Gain { gain, .. }) = conclusion.gain {
-        return Some((gain, true));
-    }
     let (baseline, best) = (conclusion.baseline.as_ref()?, conclusion.best.as_ref()?);
     let certified = baseline.certified_rate.zip(best.certified_rate);
     let (before, after) = certified.or_else(|| baseline.estimated_rate.zip(best.estimated_rate))?;

@@ -17,26 +17,14 @@ const ROOM: f64 = 1.1;
 /// Search and proof disagree if the proof finds a limit below this share of what the search expected. In `results/h200-8b-gain-sixth` it found a third.
 const DISAGREE: f64 = 0.75;
 
-/// The answer where a best point was found. It is the baseline if its certified rate or its limit is as high, by both proofs and by what the search
-/// has `seen`. Proofs alone often swap points that are a few percent apart.
-pub fn answer(
-    baseline: PointResult,
-    best: PointResult,
-    seen: Option<(f64, f64)>,
-    mut left_out: Vec<String>,
-) -> Conclusion {
-    let between =
-        Gain::between(&baseline, &best, seen).filter(|_| baseline.certified_rate.and(best.certified_rate).is_some());
-    let certified = Gain::certified(&baseline, &best);
-    let worse = between.map_or(best.certified_rate.is_none(), |gain| gain.gain <= 0.0)
-        || certified.is_some_and(|gain| gain.gain <= 0.0);
-    let best = if baseline.certified_rate.is_some() && worse {
+/// The answer where a best point was found. It is the baseline if its certified rate is as high.
+pub fn answer(baseline: PointResult, best: PointResult, mut left_out: Vec<String>) -> Conclusion {
+    let best = if baseline.certified_rate.is_some() && baseline.certified_rate >= best.certified_rate {
         left_out.extend(disagreement(&best).filter(|_| best.point != baseline.point));
         baseline.clone()
     } else {
         best
     };
-    let gain = between.filter(|_| baseline.point != best.point);
     let (status, because) = match (best.certified_rate, best.estimated_rate) {
         (Some(rate), _) => {
             let sure = best.confidence.map_or(String::new(), |c| format!(", {:.0} % sure", (c * 100.0).floor()));
@@ -47,7 +35,7 @@ pub fn answer(
         }
         (None, None) => (Status::Uncertified, "nothing was measured".to_owned()),
     };
-    Conclusion { best: Some(best), gain, ..without_answer(status, because, Some(baseline), left_out) }
+    Conclusion { best: Some(best), ..without_answer(status, because, Some(baseline), left_out) }
 }
 
 /// What is said of a point that the search preferred, where its proof found much less.
@@ -63,14 +51,14 @@ fn compared(baseline: &PointResult, best: &PointResult) -> String {
     if baseline.point == best.point {
         return "; the defaults are the best point found".to_owned();
     }
-    let certified = baseline.certified_rate.zip(Gain::certified(baseline, best));
+    let certified = baseline.certified_rate.zip(Gain::of(best, baseline));
     let Some((rate, Gain { gain, from, to })) = certified else { return String::new() };
     let [gain, from, to] = [gain, from, to].map(|share| share * 100.0);
     format!("; defaults {rate}: {gain:+.0} % (90 % interval: {from:+.0} to {to:+.0} %)")
 }
 
 fn without_answer(status: Status, because: String, baseline: Option<PointResult>, left_out: Vec<String>) -> Conclusion {
-    Conclusion { status, because, baseline, best: None, left_out, enough_budget: None, gain: None, forecast: None }
+    Conclusion { status, because, baseline, best: None, left_out, enough_budget: None, forecast: None }
 }
 
 impl<R: Rig> Context<'_, R> {
@@ -203,27 +191,22 @@ mod tests {
     }
 
     #[test]
-    fn where_proofs_tie_the_search_has_a_say_and_where_they_do_not_it_has_none() {
-        let chosen = |limit: f64, seen| {
-            let conclusion = answer(proved(64, 10.0), proved(16, limit), seen, Vec::new());
-            (conclusion.best.unwrap().point == proved(16, limit).point, conclusion.gain)
-        };
-        let search = Some((0.08, 0.03));
-        assert!(!chosen(9.9, None).0 && chosen(10.3, None).0);
-        assert!(!chosen(9.9, search).0, "its certified rate is the lower one");
-        assert!(!chosen(10.1, Some((-0.08, 0.01))).0, "the search saw the contrary");
-        let (alone, both) = (chosen(10.5, None).1.unwrap(), chosen(10.5, search).1.unwrap());
-        assert!(both.to - both.from < alone.to - alone.from && both.gain > alone.gain, "{alone:?} {both:?}");
+    fn the_point_with_the_higher_certified_rate_is_the_answer() {
+        let chosen = |limit: f64| answer(proved(64, 10.0), proved(16, limit), Vec::new()).best.unwrap();
+        assert_eq!(
+            [9.9, 10.0, 10.1].map(|limit| chosen(limit).point),
+            [64, 64, 16].map(|seqs| proved(seqs, 1.0).point)
+        );
         let slow = PointResult { estimated_rate: Some(Rate(14.45)), ..proved(16, 5.0) };
         let says = "max-num-seqs 16, of which the search expected 14.45 req/s: its proof found a limit of 5.00 req/s";
-        assert_eq!(answer(proved(64, 10.0), slow, None, Vec::new()).left_out, [says]);
+        assert_eq!(answer(proved(64, 10.0), slow, Vec::new()).left_out, [says]);
         let near = PointResult { estimated_rate: Some(Rate(10.5)), ..proved(16, 9.9) };
-        assert!(answer(proved(64, 10.0), near, None, Vec::new()).left_out.is_empty());
+        assert!(answer(proved(64, 10.0), near, Vec::new()).left_out.is_empty());
         let unproved = PointResult { certified_rate: None, ..proved(16, 12.0) };
-        assert_eq!(answer(proved(64, 10.0), unproved, search, Vec::new()).best, Some(proved(64, 10.0)));
+        assert_eq!(answer(proved(64, 10.0), unproved, Vec::new()).best, Some(proved(64, 10.0)));
         let estimated =
             |seqs| PointResult { certified_rate: None, estimated_rate: Some(Rate(9.0)), ..proved(seqs, 9.0) };
-        let because = answer(estimated(64), estimated(16), None, vec!["the budget ended".to_owned()]).because;
+        let because = answer(estimated(64), estimated(16), vec!["the budget ended".to_owned()]).because;
         assert_eq!(because, "about 9.00 req/s with max-num-seqs 16, not certified: the budget ended");
     }
 }

@@ -92,21 +92,16 @@ impl<R: Rig> Context<'_, R> {
         baseline.estimated_rate = strategy.estimate(&point);
         let Some(winner) = strategy.incumbent() else { return Ok(self.nothing_found(baseline)) };
         if let Some(defaults) = self.tie(&*strategy, &winner, &baseline) {
-            let kept = self.prove(&mut *strategy, defaults, baseline.clone()).await?;
+            let kept = self.prove(defaults, baseline.clone()).await?;
             if kept.best.as_ref().is_some_and(|best| best.certified_rate.is_some()) {
                 return Ok(kept);
             }
         }
-        self.prove(&mut *strategy, winner, baseline).await
+        self.prove(winner, baseline).await
     }
 
     /// Proves the winner on traffic that the search never used, and the baseline beside it.
-    async fn prove(
-        &mut self,
-        strategy: &mut dyn Strategy,
-        winner: Incumbent,
-        mut baseline: PointResult,
-    ) -> Result<Conclusion, RunnerError> {
+    async fn prove(&mut self, winner: Incumbent, mut baseline: PointResult) -> Result<Conclusion, RunnerError> {
         let beside = winner.point != baseline.point && baseline.estimated_rate.is_some();
         let is_one = winner.point == baseline.point;
         let mut best = PointResult { estimated_rate: Some(winner.rate), ..PointResult::new(winner.point) };
@@ -127,8 +122,7 @@ impl<R: Rig> Context<'_, R> {
         if is_one {
             baseline = PointResult { binding: best.binding.clone().or(baseline.binding), ..best.clone() };
         }
-        let seen = strategy.advantage(&best.point, &baseline.point);
-        Ok(answer(baseline, best, seen, self.left_out.clone()))
+        Ok(answer(baseline, best, self.left_out.clone()))
     }
 
     /// The defaults, where they tie with the winner of the search: it is expected to gain less than what counts, and may gain nothing. A proof costs
