@@ -248,8 +248,7 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
     let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), recorder.improvements(&entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
-    let differ = best.as_ref().zip(baseline.as_ref()).filter(|(best, baseline)| best.point != baseline.point);
-    let stated = differ.and_then(|(best, baseline)| Gain::of(best, baseline));
+    let stated = best.as_ref().zip(baseline.as_ref()).and_then(|(best, baseline)| Gain::of(best, baseline));
     Ok(Rehearsed {
         seed,
         status,

@@ -182,12 +182,26 @@ fn infeasible_sentence(rate: Rate, verdict: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::COMMON_ERROR;
+    use autotune_numerics::Z_95;
     use autotune_plan::space::{Point, Value};
 
     fn proved(seqs: i64, limit: f64) -> PointResult {
         let point = Point::default().with("max-num-seqs", Value::Int(seqs));
         let (rate, limit) = (Some(Rate(limit * 0.95)), Some(Rate(limit)));
         PointResult { certified_rate: rate, limit, limit_error: Some(0.03), ..PointResult::new(point) }
+    }
+
+    #[test]
+    fn a_gain_is_that_of_the_certified_rates_with_the_errors_of_the_limits() {
+        let with = |seqs: i64, limit: f64, error: f64| PointResult { limit_error: Some(error), ..proved(seqs, limit) };
+        let spread = |gain: Gain| ((gain.to + 1.0) / (gain.from + 1.0)).ln() / (2.0 * Z_95);
+        let gain = Gain::of(&with(16, 12.0, 0.04), &with(64, 10.0, 0.03)).unwrap();
+        let own = 0.04_f64.powi(2) + 0.03_f64.powi(2) - 2.0 * COMMON_ERROR.powi(2);
+        assert!((gain.gain - 0.2).abs() < 1e-9 && (spread(gain) - own.sqrt()).abs() < 1e-9, "{gain:?}");
+        let precise = Gain::of(&with(16, 12.0, 0.018), &with(64, 10.0, 0.018)).unwrap();
+        assert!((spread(precise) - 0.5 * (2.0 * 0.018_f64.powi(2)).sqrt()).abs() < 1e-9, "half of it stays");
+        assert_eq!(Gain::of(&proved(64, 10.0), &proved(64, 10.0)), None);
     }
 
     #[test]

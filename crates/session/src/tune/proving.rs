@@ -9,7 +9,8 @@ use autotune_records::units::Rate;
 
 /// The least expected gain of another probe of the best point, per second, over what the search asks of a launch and a probe.
 const WORTH: f64 = 0.5;
-/// Another probe of defaults below a better point must be expected to gain so many times `min_gain`: nobody deploys their rate.
+/// Another window of defaults below a better point must be expected to raise their rate by so many times `min_gain`: nobody deploys it, but the
+/// gain is told over it.
 const WORTH_OF_DEFAULTS: f64 = 2.0;
 
 /// A point that is being certified.

@@ -138,7 +138,7 @@ fn a_failure_is_said_with_its_remedy() {
         ),
         (
             says("(EngineCore pid=7) ModuleNotFoundError: No module named 'autotune_live'"),
-            "The engine's command sets PYTHONPATH itself, so the module that changes limits is not found: let it add to the PYTHONPATH that it gets.",
+            "The engine's command does not pass on the PYTHONPATH that it gets, so the module that changes limits is not found: let it add to that path.",
         ),
         (
             says("OSError: [Errno 28] No space left on device"),

@@ -222,8 +222,9 @@ impl Predictor<'_> {
         beyond
     }
 
-    /// Finds the ceilings of points near a rate, in three rounds, each side by side. First comes the largest cap with the largest budget, since these may
-    /// hold nothing back, then what has one of them, then all others. A ceiling that is known answers for others, or is a guess for them.
+    /// Finds the ceilings of points near a rate, in three rounds, each side by side. What one round finds answers for the next, or is a guess for it.
+    /// First comes the largest cap with its largest budget, since these may hold nothing back. Then come the other budgets of this cap, and the largest
+    /// one of each other cap, then all others.
     fn find_ceilings(&mut self, points: &[Point], from: Rate) -> Option<()> {
         let costs = self.session_twin.known().map(|(costs, _)| *costs)?;
         let mut engines = Vec::new();
@@ -232,7 +233,12 @@ impl Predictor<'_> {
                 engines.push(self.predictions.engine(point)?);
             }
         }
-        engines.sort_by_key(|engine| Reverse((engine.bounds.max_num_seqs, engine.bounds.max_num_batched_tokens)));
+        let kind = |engine: &TwinEngine| {
+            let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = engine.bounds;
+            (max_num_seqs, max_num_batched_tokens, kv_tokens, engine.reuses())
+        };
+        engines.sort_by_key(|engine| Reverse(kind(engine)));
+        engines.dedup_by_key(|engine| kind(engine));
         let size = self.session_twin.sample_sizes.stress_in_search;
         let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
         let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
@@ -472,7 +478,8 @@ mod tests {
     #[test]
     fn ceilings_are_prepared_once_for_each_engine_that_keeps_the_promises() {
         let shares = quickstart(&[("kind = \"random\"", "kind = \"random\"\nshared_prefix_tokens = 16")]);
-        let points = [8, 64, 256, 64].map(point);
+        let small = |seqs: u32| point(seqs).with("max-num-batched-tokens", Value::Int(256));
+        let points = [point(8), point(64), point(256), point(64), small(64), small(256), small(64)];
         let prepared = |from: f64, crowded| {
             asked(&shares, |predictor| {
                 predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
@@ -486,7 +493,7 @@ mod tests {
             predictor.predictions.learn(&point(64), Some(engine(64, 1_600)));
             points.each_ref().map(|point| predictor.collapse(point, Rate(40.0)))
         });
-        assert_eq!(prepared(40.0, true), (3, unprepared));
+        assert_eq!(prepared(40.0, true), (5, unprepared));
         assert_eq!((prepared(40.0, false).0, prepared(90.0, true).0), (0, 0), "never full, and far beyond a promise");
     }
 

@@ -241,7 +241,7 @@ const SYMPTOMS: &[Symptom] = &[
         &["no module named", live::LIVE_MODULE_NAME],
         BadArgument,
         Abort,
-        "The engine's command sets PYTHONPATH itself, so the module that changes limits is not found: let it add to the PYTHONPATH that it gets.",
+        "The engine's command does not pass on the PYTHONPATH that it gets, so the module that changes limits is not found: let it add to that path.",
     ),
     // A kernel that this build declares but does not have; quantized formats are the ones with kernels of their own.
     row(&["_c::", "quant", "expected at most"], ModelBroken, Blames(FORMATS), QUANTIZATION),
