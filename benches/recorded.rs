@@ -117,7 +117,8 @@ impl Table {
 }
 
 /// A run, or a part of one, and what is asked of its twin.
-type Section<'a> = (&'a str, Box<dyn Fn(&mut Table) + Sync + 'a>);
+type Section<'a> = (&'a str, Fill<'a>);
+type Fill<'a> = Box<dyn Fn(&mut Table) + Sync + 'a>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -353,18 +354,16 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
     };
     let on_its_gpu =
         Driven { folder: "h200-70b-search-seventeenth", levels: &["own-rate-1.652"], ..beside_a_fourth_time };
-    let within = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
-        Box::new(move |table: &mut Table| driven.by_session(Some(0.07), table))
+    let by_session = |driven: Driven<'static>, bound| -> Fill<'static> {
+        Box::new(move |table: &mut Table| driven.by_session(bound, table))
     };
-    let too_far_to_tell = |driven: Driven<'static>| -> Box<dyn Fn(&mut Table) + Sync> {
-        Box::new(move |table: &mut Table| driven.by_session(None, table))
-    };
+    let within = |driven| by_session(driven, Some(0.07));
+    let too_far_to_tell = |driven| by_session(driven, None);
     // The windows that no fit saw, of a session that began with three probes of the defaults.
-    let unseen = |session: &'static str, windows: &'static [&'static str]| -> Box<dyn Fn(&mut Table) + Sync> {
+    let unseen = |session: &'static str, windows: &'static [&'static str]| -> Fill<'static> {
         Box::new(move |table| proof(&read(&format!("results/h200-70b-search-{session}")), &begin, windows, table))
     };
-    let two_searched = &["t002-p01", "t003-p01", "t004-p01"];
-    let from_the_fourth = &["t001-p04", "t002-p01", "t003-p01", "t004-p01"];
+    let searched_and_proved = &["t002-p01", "t003-p01", "t004-p01"];
     vec![
         ("70B FP8 shape, multi-turn, one H200 (tests/data/h200-phase1)", Box::new(first)),
         (
@@ -384,7 +383,10 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             "The beginnings of three more searches (results/h200-70b-search-third, -fourth and -fifth)",
             Box::new(three_more),
         ),
-        ("A search to its end in 23 minutes (results/h200-70b-search-sixth)", unseen("sixth", from_the_fourth)),
+        (
+            "A search to its end in 23 minutes (results/h200-70b-search-sixth)",
+            unseen("sixth", &["t001-p04", "t002-p01", "t003-p01", "t004-p01"]),
+        ),
         // Not the proof of the eighth: its launch was 9 % slower than the first one, and 54 run for 51.
         (
             "A search on one of four GPUs of a host (results/h200-70b-search-ninth)",
@@ -394,23 +396,26 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             "A search to its end, on an engine with its own defaults (results/h200-70b-search-tenth)",
             unseen("tenth", &["t001-p04", "t002-p01", "t003-p01", "t004-p02"]),
         ),
-        ("A search to its end in 20 minutes (results/h200-70b-search-eleventh)", unseen("eleventh", two_searched)),
+        (
+            "A search to its end in 20 minutes (results/h200-70b-search-eleventh)",
+            unseen("eleventh", searched_and_proved),
+        ),
         ("The defaults, driven beside it on another GPU", within(beside_again)),
-        ("Another search to its end (results/h200-70b-search-twelfth)", unseen("twelfth", two_searched)),
+        ("Another search to its end (results/h200-70b-search-twelfth)", unseen("twelfth", searched_and_proved)),
         ("The defaults, driven beside it on another GPU", within(beside_once_more)),
-        ("A third search to its end (results/h200-70b-search-thirteenth)", unseen("thirteenth", two_searched)),
-        ("A fourth search to its end (results/h200-70b-search-fourteenth)", unseen("fourteenth", two_searched)),
+        ("A third search to its end (results/h200-70b-search-thirteenth)", unseen("thirteenth", searched_and_proved)),
+        ("A fourth search to its end (results/h200-70b-search-fourteenth)", unseen("fourteenth", searched_and_proved)),
         ("The defaults, driven beside it and after it", too_far_to_tell(beside_a_third_time)),
-        ("A fifth search to its end (results/h200-70b-search-fifteenth)", unseen("fifteenth", two_searched)),
+        ("A fifth search to its end (results/h200-70b-search-fifteenth)", unseen("fifteenth", searched_and_proved)),
         ("The defaults, driven beside it on another GPU", too_far_to_tell(beside_a_fourth_time)),
         (
             "A sixth search to its end, on one of four GPUs of a host (results/h200-70b-search-sixteenth)",
-            unseen("sixteenth", two_searched),
+            unseen("sixteenth", searched_and_proved),
         ),
         ("The defaults, driven beside it and after it", too_far_to_tell(beside_a_fifth_time)),
         (
             "The same at the same time with another seed (results/h200-70b-search-seventeenth)",
-            unseen("seventeenth", two_searched),
+            unseen("seventeenth", searched_and_proved),
         ),
         ("The defaults, driven after it", too_far_to_tell(on_its_gpu)),
         ("The same, driven on a third engine (results/h200-70b/truth)", within(multi_turn)),

@@ -194,8 +194,8 @@ impl Arrivals {
 /// Tokens of a KV block, where nobody tells: vLLM's default on GPUs.
 pub const DEFAULT_BLOCK: u32 = 16;
 
-/// What bounds a fast replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What bounds a fast replay. They are ordered by their fields: the cap on sequences first, then the token budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Bounds {
     /// Sequences that run at the same time, at most.
     pub max_num_seqs: u32,

@@ -263,7 +263,7 @@ impl MeasuredAtRate {
 }
 
 /// How much higher the certified rate of the best point is than that of the defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The ratio of the certified rates, minus one.
     pub gain: f64,
@@ -281,8 +281,8 @@ pub const COMMON_ERROR: f64 = 0.018;
 
 impl Gain {
     /// Of two points; `None` unless both are certified and differ. Each rate lies below its limit by a known factor, so the standard errors of the
-    /// limits are those of the rates. They count without [`COMMON_ERROR`], but at least half of both stays. Where others use the machine, more is in
-    /// the errors, and stays too. Of 54 simulated gains, 50 lie in this interval (`docs/results.md`).
+    /// limits are those of the rates. They count without [`COMMON_ERROR`], but at least half of the two together stays. Where others use the machine,
+    /// more is in the errors, and stays too. Of 54 simulated gains, 50 lie in this interval (`docs/results.md`).
     pub fn of(best: &PointResult, baseline: &PointResult) -> Option<Self> {
         if best.point == baseline.point {
             return None;

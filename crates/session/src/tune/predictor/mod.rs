@@ -233,10 +233,7 @@ impl Predictor<'_> {
                 engines.push(self.predictions.engine(point)?);
             }
         }
-        let kind = |engine: &TwinEngine| {
-            let Bounds { max_num_seqs, max_num_batched_tokens, kv_tokens } = engine.bounds;
-            (max_num_seqs, max_num_batched_tokens, kv_tokens, engine.reuses())
-        };
+        let kind = |engine: &TwinEngine| (engine.bounds, engine.reuses());
         engines.sort_by_key(|engine| Reverse(kind(engine)));
         engines.dedup_by_key(|engine| kind(engine));
         let size = self.session_twin.sample_sizes.stress_in_search;
