@@ -13,7 +13,8 @@
 use std::time::Instant;
 
 use autotune::twin::{
-    Answered, Arrival, Bounds, Effort, FastReplay, Limits, Probe, PromptShape, Sent, StepCosts, fit, refit, replay,
+    Answered, Arrival, Bounds, Effort, FastReplay, Limits, Probe, PromptShape, Scheduler, Sent, StepCosts, fit, refit,
+    replay_in,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -107,12 +108,14 @@ fn block_line(name: &str, costs: &StepCosts, limits: Limits, sent: &[Sent], shar
             let hash = |b: u32| if b < shared { (id as u64 % 10) << 16 | u64::from(b) } else { own | u64::from(b) };
             let blocks = if shared == 0 { Vec::new() } else { (0..s.prompt / 16).map(hash).collect() };
             let prompt = PromptShape { tokens: s.prompt, blocks };
-            Arrival { id: id as u64, due_s: s.at, prompt, output_tokens: s.output }
+            Arrival { due_s: s.at, prompt, output_tokens: s.output }
         })
     };
-    let (took, done) = best(|| replay(*costs, limits, arrivals()));
+    let (took, (done, cached)) = best(|| {
+        let mut scheduler = Scheduler::new(*costs, limits).sparing(true);
+        (replay_in(&mut scheduler, costs, arrivals()), scheduler.counters().prefix_hits)
+    });
     let end = done.iter().map(|d| d.last).filter(|l| l.is_finite()).fold(0.0, f64::max);
-    let cached: u64 = done.iter().map(|d| u64::from(d.cached_tokens)).sum();
     let asked: u64 = sent.iter().map(|s| u64::from(s.prompt)).sum();
     println!(
         "{name:44} {:>9.0} x real time  {:>6.1} ns/request  {:.0} % of prompt tokens cached",

@@ -122,11 +122,9 @@ impl Engine {
         let normal = Normal::new(0.0, 1.0).unwrap();
         let run = if steady { 1.0 } else { (self.run_noise * normal.sample(&mut rng)).exp() };
         let mut scheduler = Scheduler::new(self.costs, LIMITS);
-        let mut arrivals = sent.iter().enumerate().map(|(id, s)| Arrival {
-            id: id as u64,
-            due_s: s.at,
-            prompt: PromptShape { tokens: s.prompt, blocks: Vec::new() },
-            output_tokens: s.output,
+        let mut arrivals = sent.iter().zip(0..).map(|(s, id)| {
+            let prompt = PromptShape { tokens: s.prompt, blocks: Vec::new() };
+            (id, Arrival { due_s: s.at, prompt, output_tokens: s.output })
         });
         let mut next = arrivals.next();
         let mut times = vec![(None, None); sent.len()];
@@ -134,12 +132,12 @@ impl Engine {
         let (mut now, mut last) = (0.0, 0.0);
         loop {
             let composed = self.costs.composed_at(now, last);
-            while let Some(a) = next.take_if(|a| a.due_s + self.costs.overhead <= composed) {
-                scheduler.admit(a.id, a.prompt, a.output_tokens);
+            while let Some((id, a)) = next.take_if(|(_, a)| a.due_s + self.costs.overhead <= composed) {
+                scheduler.admit(id, a.prompt, a.output_tokens);
                 next = arrivals.next();
             }
             let Some(step) = scheduler.step() else {
-                let Some(a) = &next else { break };
+                let Some((_, a)) = &next else { break };
                 now = f64::max(now, a.due_s + self.costs.overhead);
                 last = 0.0;
                 continue;

@@ -1,4 +1,4 @@
-//! What rows say together: shares, quantiles, calibration, and the price of equal quality.
+//! What rows say together: shares, quantiles, calibration, and what the minutes went into.
 
 use autotune::quantiles;
 use autotune::rehearsal::Spending;
@@ -123,24 +123,6 @@ pub fn calibration(rates: &[CertifiedRate]) -> Vec<Bin> {
     })
     .filter(|bin| bin.rates > 0)
     .collect()
-}
-
-/// GPU minutes until a share `wanted` of the runs has an incumbent within 3 % of the best point, plus the median time of their proofs. `None` if
-/// that never happens.
-pub fn minutes_to(rows: &[&Row], wanted: f64) -> Option<f64> {
-    let proof = quantile(
-        rows.iter().map(|r| {
-            let spent = &r.spending;
-            (spent.proof_launches + spent.proof_probes + spent.proof_bursts).0 / 60.0
-        }),
-        0.5,
-    );
-    let mut times: Vec<f64> = rows.iter().flat_map(|r| r.improved.iter().map(|(at, _)| *at)).collect();
-    times.sort_by(f64::total_cmp);
-    let good_at = |row: &&Row, time: f64| {
-        row.improved.iter().rfind(|(at, _)| *at <= time).is_some_and(|(_, quality)| *quality >= AS_GOOD)
-    };
-    times.into_iter().find(|time| share(rows, |row| good_at(row, *time)) >= wanted).map(|time| time + proof)
 }
 
 /// The mean minutes of a session by what they went into: launches, probes and bursts of the search, then of the proofs.

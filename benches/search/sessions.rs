@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use autotune::journal::{Gain, PointResult, Status};
 use autotune::parallel;
-use autotune::progress::{Plain, Silent};
+use autotune::progress::{Plain, Silent, Sink};
 use autotune::rehearsal::{Job, Rehearsed, Spending, session};
 use autotune::space::Point;
 use autotune::workload::Material;
@@ -48,8 +48,6 @@ pub struct Row {
     pub minutes: f64,
     /// What that went into.
     pub spending: Spending,
-    /// Minutes, and the quality of the point that was thought the best from then on.
-    pub improved: Vec<(f64, f64)>,
     /// What the session took us.
     pub millis: f64,
 }
@@ -80,18 +78,10 @@ pub fn run<'a>(surfaces: &[&'a Surface], arms: &[Arm], seeds: RangeInclusive<u64
         .collect();
     let one = |(surface, arm, seed): &(&'a Surface, Arm, u64)| {
         let (plan, material, plain) = (surface.plan(arm), Material::default(), Plain::new(true));
-        let Surface { profile, deviations, .. } = surface;
-        let job = Job {
-            plan: &plan,
-            profile,
-            material: &material,
-            deviations: *deviations,
-            workers: arm.workers,
-            strategy: arm.make(),
-            truth_requests: 0,
-            progress: &|_, _, _| (),
-            sink: if steps { &plain } else { &Silent },
-        };
+        let of = Job::of(&plan, &surface.profile, &material, 0);
+        let (deviations, strategy) = (surface.deviations, arm.make());
+        let sink: &dyn Sink = if steps { &plain } else { &Silent };
+        let job = Job { deviations, workers: arm.workers, strategy, sink, ..of };
         let begun = Instant::now();
         let rehearsed = session(&job, *seed).unwrap_or_else(|e| panic!("{} with {}: {e}", surface.name, arm.name));
         Run { surface, arm: *arm, rehearsed, millis: begun.elapsed().as_secs_f64() * 1e3 }
@@ -127,7 +117,7 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         let limit = placed.limit.zip(placed.limit_error).map(|(limit, error)| (limit.0 / truth, error));
         Some(CertifiedRate { of_truth: of_truth.min(9.99), confidence: placed.confidence.unwrap_or(0.0), limit })
     };
-    let Rehearsed { seed, status, because, cost, elapsed, spending, improved, baseline, best, stated, .. } = rehearsed;
+    let Rehearsed { seed, status, because, cost, elapsed, spending, baseline, best, stated, .. } = rehearsed;
     let other = baseline.as_ref().filter(|b| best.as_ref().is_none_or(|best| best.point != b.point));
     Row {
         surface: surface.name,
@@ -153,7 +143,6 @@ pub fn row(run: &Run<'_>, truths: &Truths) -> Row {
         gpu_minutes: cost.engine_seconds.0 / 60.0,
         minutes: elapsed.0 / 60.0,
         spending: *spending,
-        improved: improved.iter().map(|i| (i.spent.0 / 60.0, quality(&i.point))).collect(),
         millis: *millis,
     }
 }

@@ -3,9 +3,7 @@
 use std::fmt::Write;
 
 use crate::arms::{Arm, REFERENCE};
-use crate::numbers::{
-    AS_GOOD, Summary, calibration, certified_rates, gains_held, limits_held, minutes_by_purpose, minutes_to, share,
-};
+use crate::numbers::{Summary, calibration, certified_rates, gains_held, limits_held, minutes_by_purpose, share};
 use crate::sessions::{Gained, Row};
 use crate::surfaces::{Kind, Surface};
 use crate::truths::{Truths, known_arm};
@@ -40,7 +38,6 @@ pub fn markdown(rows: &[Row], surfaces: &[&Surface], arms: &[Arm], truths: &Trut
     }
     gains(&mut text, rows, arms);
     minutes(&mut text, rows, surfaces, arms);
-    equal_quality(&mut text, rows, surfaces, arms);
     for surface in surfaces {
         let (best, rate) = truths.best(surface.name).unwrap_or(("nothing is feasible", 0.0));
         let (points, near) = truths.count(surface.name);
@@ -117,34 +114,6 @@ fn minutes(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &[Arm])
     for surface in surfaces {
         let cells = minutes_by_purpose(&of(rows, reference, Some(surface.name))).map(|minutes| format!("{minutes:.1}"));
         writeln!(text, "| {} | {} |", surface.name, cells.join(" | ")).unwrap();
-    }
-}
-
-/// The GPU minutes of each arm until it is as often within 3 % of the best as the reference is in the end.
-fn equal_quality(text: &mut String, rows: &[Row], surfaces: &[&Surface], arms: &[Arm]) {
-    let Some(reference) = arms.iter().find(|arm| arm.name == REFERENCE) else { return };
-    writeln!(text, "\n## GPU minutes at equal quality\n").unwrap();
-    writeln!(
-        text,
-        "Until as many runs as those of {REFERENCE} hold a point within 3 % of the best, with the median proof.\n"
-    )
-    .unwrap();
-    let names: Vec<&str> = arms.iter().map(|arm| arm.name).collect();
-    writeln!(text, "| surface | {REFERENCE} in the end | {} |", names.join(" | ")).unwrap();
-    writeln!(text, "|---|---|{}", "---|".repeat(names.len())).unwrap();
-    for surface in surfaces {
-        let ends = of(rows, reference, Some(surface.name));
-        let wanted = share(&ends, |r| r.quality >= AS_GOOD);
-        let cell = |arm: &Arm| {
-            let minutes = if arm.name == REFERENCE {
-                Some(Summary::of(&ends).minutes[0])
-            } else {
-                minutes_to(&of(rows, arm, Some(surface.name)), wanted)
-            };
-            minutes.map_or("never".to_owned(), |minutes| format!("{minutes:.1}"))
-        };
-        let cells: Vec<String> = arms.iter().map(cell).collect();
-        writeln!(text, "| {} | {} | {} |", surface.name, percent(wanted), cells.join(" | ")).unwrap();
     }
 }
 

@@ -177,17 +177,7 @@ pub fn known_arm(surface: &Surface) -> Arm {
 }
 
 fn job<'a>(surface: &'a Surface, plan: &'a Plan, material: &'a Material) -> Job<'a> {
-    Job {
-        plan,
-        profile: &surface.profile,
-        material,
-        deviations: surface.deviations,
-        workers: 1,
-        strategy: autotune::search::strategy,
-        truth_requests: COARSE as usize,
-        progress: &|_, _, _| (),
-        sink: &autotune::progress::Silent,
-    }
+    Job { deviations: surface.deviations, ..Job::of(plan, &surface.profile, material, COARSE as usize) }
 }
 
 fn tell(surface: &str, what: &str, done: usize, of: usize) {

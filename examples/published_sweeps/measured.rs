@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use autotune::twin::{Limits, Replayed};
+use autotune::twin::{Answered, Limits};
 
 const BLOCK: u32 = 16;
 
@@ -51,8 +51,8 @@ pub struct Aggregates {
 
 impl Aggregates {
     /// Of a replay whose answers have so many tokens.
-    pub fn of(requests: &[Replayed], output_tokens: impl Iterator<Item = u32>) -> Self {
-        let ttft = requests.iter().map(|r| r.first - r.due).collect();
+    pub fn of(requests: &[Answered], output_tokens: impl Iterator<Item = u32>) -> Self {
+        let ttft = requests.iter().map(|r| r.first - r.at).collect();
         let tpot = requests.iter().zip(output_tokens).filter(|(_, tokens)| *tokens > 1);
         let tpot = tpot.map(|(r, tokens)| (r.last - r.first) / f64::from(tokens - 1)).collect();
         Self { ttft: Aggregate::of(ttft), tpot: Aggregate::of(tpot) }

@@ -154,11 +154,11 @@ pub fn draw(file: &Path) -> Vec<Request> {
 pub fn arrivals(requests: &[Request], rate: f64) -> Vec<Arrival> {
     let stretch = requests.len() as f64 / rate / requests.iter().map(|r| r.gap).sum::<f64>();
     let mut due_s = 0.0;
-    let arrival = |(id, r): (usize, &Request)| {
+    let arrival = |r: &Request| {
         due_s += r.gap * stretch;
-        Arrival { id: id as u64, due_s, prompt: r.prompt.clone(), output_tokens: r.output_tokens }
+        Arrival { due_s, prompt: r.prompt.clone(), output_tokens: r.output_tokens }
     };
-    requests.iter().enumerate().map(arrival).collect()
+    requests.iter().map(arrival).collect()
 }
 
 pub fn describe(requests: &[Request]) {

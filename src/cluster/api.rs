@@ -119,25 +119,11 @@ pub struct Apply {
 }
 
 /// How a request's body is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Json,
-    MergePatch,
-    JsonPatch,
-    Apply,
-}
-
-impl Content {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::MergePatch => "application/merge-patch+json",
-            Self::JsonPatch => "application/json-patch+json",
-            // JSON is YAML.
-            Self::Apply => "application/apply-patch+yaml",
-        }
-    }
-}
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+/// JSON is YAML.
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// Who changes objects, as `kubectl get --show-managed-fields` names it.
 pub const MANAGER: &str = "autotune";
@@ -231,7 +217,7 @@ impl Cluster {
         let request = format!("{}-{}", clock::timestamp().as_nanosecond(), std::process::id());
         object["metadata"]["annotations"][REQUEST] = request.as_str().into();
         self.site.mark(&mut object);
-        match self.call(Method::POST, &path, Some((Content::Json, &object))).await {
+        match self.call(Method::POST, &path, Some((JSON, &object))).await {
             Err(error) if error.is_conflict() => {
                 // An answer that was lost on its way makes the second attempt meet what the first one made.
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -246,7 +232,7 @@ impl Cluster {
     /// Asks whether an object would be made, without making it.
     pub async fn rehearse(&self, api: &str, plural: &str, object: &Value) -> Result<(), ClusterError> {
         let path = self.path(api, plural, &format!("?fieldManager={MANAGER}&dryRun=All"));
-        self.call(Method::POST, &path, Some((Content::Json, object))).await.map(drop)
+        self.call(Method::POST, &path, Some((JSON, object))).await.map(drop)
     }
 
     /// Replaces an object that nobody changed since it was read.
@@ -257,15 +243,15 @@ impl Cluster {
         let mut object = json(object);
         self.site.mark(&mut object);
         let path = self.path(&api::<K>(), K::URL_PATH_SEGMENT, &format!("/{name}?fieldManager={MANAGER}"));
-        self.call(Method::PUT, &path, Some((Content::Json, &object))).await.map(drop)
+        self.call(Method::PUT, &path, Some((JSON, &object))).await.map(drop)
     }
 
     /// Changes an object; `name` may go on to a subresource.
     pub async fn patch(&self, api: &str, plural: &str, name: &str, patch: &Patch) -> Result<Value, ClusterError> {
         let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}"));
         let body = match patch {
-            Patch::Merge(fields) => (Content::MergePatch, fields),
-            Patch::Operations(operations) => (Content::JsonPatch, operations),
+            Patch::Merge(fields) => (MERGE_PATCH, fields),
+            Patch::Operations(operations) => (JSON_PATCH, operations),
         };
         self.call(Method::PATCH, &path, Some(body)).await
     }
@@ -284,7 +270,7 @@ impl Cluster {
     ) -> Result<Value, ClusterError> {
         let dry_run = if dry_run { "&dryRun=All" } else { "" };
         let path = self.path(api, plural, &format!("/{name}?fieldManager={MANAGER}&force={force}{dry_run}"));
-        self.call(Method::PATCH, &path, Some((Content::Apply, fields))).await
+        self.call(Method::PATCH, &path, Some((APPLY, fields))).await
     }
 
     /// Leaves an event, as `kubectl describe` shows them; nothing depends on its success.
@@ -292,7 +278,7 @@ impl Cluster {
         let mut body = json(event);
         self.site.mark(&mut body);
         let path = self.path(&api::<Event>(), Event::URL_PATH_SEGMENT, "");
-        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, Content::Json.name());
+        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, JSON);
         if let Ok(request) = request.body(body.to_string().into_bytes()) {
             let answered = tokio::time::timeout(ANSWER, self.client.request::<Value>(request)).await;
             debug!(reason = event.reason, status = status(&answered), "an event is left");
@@ -314,7 +300,7 @@ impl Cluster {
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = json(&SelfSubjectAccessReview { spec, ..Default::default() });
         let path = format!("/{}/{}", api::<SelfSubjectAccessReview>(), SelfSubjectAccessReview::URL_PATH_SEGMENT);
-        let answer = self.call(Method::POST, &path, Some((Content::Json, &review))).await?;
+        let answer = self.call(Method::POST, &path, Some((JSON, &review))).await?;
         Ok(typed::<SelfSubjectAccessReview>(answer)?.status.is_some_and(|status| status.allowed))
     }
 
@@ -343,14 +329,14 @@ impl Cluster {
     }
 
     /// One request, tried again while the server is away or overwhelmed.
-    async fn call(&self, method: Method, path: &str, body: Option<(Content, &Value)>) -> Result<Value, ClusterError> {
+    async fn call(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Value, ClusterError> {
         let what = format!("{method} {}", path.split('?').next().unwrap_or(path));
         let (begun, mut pause, mut said) = (clock::ticks(), FIRST_PAUSE, false);
         loop {
             let mut request = http::Request::builder().method(method.clone()).uri(path);
             let mut bytes = Vec::new();
             if let Some((content, value)) = body {
-                request = request.header(http::header::CONTENT_TYPE, content.name());
+                request = request.header(http::header::CONTENT_TYPE, content);
                 bytes = value.to_string().into_bytes();
             }
             let request = request.body(bytes).map_err(|e| ClusterError::Wrong(format!("{what}: {e}")))?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::api::ClusterError;
 use super::target::Target;
 use crate::digest::sha256;
-use crate::export::contradictions::Measured;
+use crate::export::contradictions::contradictions;
 use crate::export::flags::{Flags, Setting};
 use crate::export::forms::{self, diff};
 use crate::export::render::yaml;
@@ -14,7 +14,7 @@ use crate::export::winner::{NoWinner, annotations, settings, winner};
 use crate::export::write::{IntendedFlags, Visit, export};
 use crate::export::yaml::meaning;
 use crate::problems::Problems;
-use crate::report::{Outcome, outcome_json};
+use crate::report::{Outcome, pretty_json};
 use crate::rig::foreign;
 use crate::settings::{EngineKind, Plan, redact_variable, redact_words};
 use crate::space::{Parameter, Space};
@@ -56,17 +56,13 @@ pub fn change(
     if let Some(why) = foreign(&best.parameters, space) {
         return Err(ClusterError::Wrong(format!("the outcome is none of the space file: {why}")));
     }
-    let said = annotations(outcome, best, &format!("sha256:{}", sha256(outcome_json(outcome).as_bytes())));
-    let measured = Measured { outcome };
+    let said = annotations(outcome, best, &format!("sha256:{}", sha256(pretty_json(outcome).as_bytes())));
     written(outcome.engine, target, container, (settings(best), said), &|document, engine| {
-        measured.contradictions(document, engine)
+        contradictions(outcome, document, engine)
     })
 }
 
 /// A change like the one to come, for the server to judge before anything is measured: each parameter with a value that it may get.
-///
-/// # Errors
-/// Why the object cannot be changed.
 pub fn likely_change(target: &Target, container: Option<&str>, plan: &Plan) -> Result<Option<Change>, ClusterError> {
     let all = |value: fn(&[crate::space::Value]) -> Option<&crate::space::Value>| {
         let setting = |parameter: &Parameter| {
@@ -172,9 +168,6 @@ fn edited(
 }
 
 /// An object with one argument changed, as its owner would write it.
-///
-/// # Errors
-/// Why the arguments cannot be changed.
 pub(super) fn with_argument(
     engine: EngineKind,
     target: &Target,

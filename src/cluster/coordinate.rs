@@ -21,7 +21,7 @@ use super::place::{nodes, place};
 use super::record::{begin, end, keep_outcome, kept_outcome, record};
 use super::request::{Arguments, Done, Request, config_map};
 use super::rights::{check, needed, scaling_rights};
-use super::rollout::{Rollout, serves, standing, unsettled};
+use super::rollout::{replaced, standing, unsettled};
 use super::target::{Borrowed, RUN, Target, Which};
 use super::template::template;
 use super::worker::{Order, TEMPLATE, digest, left_out, worker};
@@ -490,14 +490,14 @@ async fn prove(
     say(cluster, &target, Step::Applied, &format!("{} has new arguments", target.title())).await;
     scale_back(cluster, &target).await?;
     let slowest = outcome.slowest_start.map_or(Duration::ZERO, |start| Duration::from_secs_f64(start.0 * SLOWER));
-    match serves(cluster, which, slowest.max(request.patience)).await? {
-        Rollout::Ready => {
+    match replaced(cluster, which, slowest.max(request.patience), &[]).await? {
+        None => {
             cluster.tell(&format!("{} serves with its new arguments", target.title()));
             // From here on the new arguments stay.
             release(cluster, &Target::read(cluster, which).await?).await?;
             Ok(Arguments::Applied)
         }
-        Rollout::Failed(why) => Ok(Arguments::RolledBack(why)),
+        Some(why) => Ok(Arguments::RolledBack(why)),
     }
 }
 
@@ -507,12 +507,12 @@ pub async fn serves_again(cluster: &Cluster, which: &Which, within: Duration) ->
     if Target::find(cluster, which).await?.is_none() {
         return Ok(true);
     }
-    match serves(cluster, which, within).await? {
-        Rollout::Ready => {
+    match replaced(cluster, which, within, &[]).await? {
+        None => {
             cluster.tell(&format!("{} serves again", which.title()));
             Ok(true)
         }
-        Rollout::Failed(why) => {
+        Some(why) => {
             cluster.tell(&format!("{} does not serve yet: {why}", which.title()));
             Ok(false)
         }

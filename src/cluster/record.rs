@@ -12,7 +12,7 @@ use super::follow::Ended;
 use super::request::{Done, Request, config_map};
 use super::target::{Borrowed, RUN};
 use crate::printable::read_json;
-use crate::report::{Outcome, outcome_json};
+use crate::report::{Outcome, pretty_json};
 
 /// The annotation of the outcome's ConfigMap that says who asked for the newest run.
 const ASKED: &str = "autotune/asked-by";
@@ -86,7 +86,7 @@ pub async fn keep_outcome(cluster: &Cluster, request: &Request, borrowed: &Borro
     if request.logs {
         log();
     }
-    let data = [("outcome.json".to_owned(), outcome_json(outcome))];
+    let data = [("outcome.json".to_owned(), pretty_json(outcome))];
     let kept = put(cluster, request, borrowed, [(RUN, Some(borrowed.run.as_str()))].into(), Some(data.into())).await;
     match &kept {
         Ok(()) => places.push(format!("ConfigMap {name}")),

@@ -14,9 +14,6 @@ use crate::endpoints::requests_answered;
 const COMPONENT: &str = "nvidia.com/dynamo-component";
 
 /// What each pod counts, by its name, as its page of metrics has it behind the API server.
-///
-/// # Errors
-/// Why no pod tells.
 pub async fn requests_by_pod(cluster: &Cluster, which: &Which) -> Result<BTreeMap<String, f64>, String> {
     let told = told(cluster, which).await;
     told.map_err(|why| format!("the requests of each replica are not seen: {why}"))

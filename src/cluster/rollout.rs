@@ -14,24 +14,7 @@ use crate::units::Seconds;
 /// A container that ended so often since its pod began will end again.
 const RESTARTS: u64 = 3;
 
-/// What became of a target's pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rollout {
-    /// As many as it asks for are ready.
-    Ready,
-    /// They are not, and why.
-    Failed(String),
-}
-
-/// Waits until a target's pods are ready.
-///
-/// # Errors
-/// Those of the server; that the target is gone.
-pub async fn serves(cluster: &Cluster, which: &Which, within: Duration) -> Result<Rollout, ClusterError> {
-    replaced(cluster, which, within, &[]).await
-}
-
-/// Waits until a target's pods are ready and none of the `former` ones, by their uids, is left.
+/// Waits until a target's pods are ready and none of the `former` ones, by their uids, is left. Returns why it does not serve; `None` if it does.
 ///
 /// # Errors
 /// Those of the server; that the target is gone.
@@ -40,31 +23,29 @@ pub async fn replaced(
     which: &Which,
     within: Duration,
     former: &[Value],
-) -> Result<Rollout, ClusterError> {
+) -> Result<Option<String>, ClusterError> {
     let (begun, mut said) = (clock::ticks(), String::new());
     loop {
         let target = Target::read(cluster, which).await?;
         if target.replicas == 0 {
-            return Ok(Rollout::Failed("it is scaled to 0".to_owned()));
+            return Ok(Some("it is scaled to 0".to_owned()));
         }
         let pods = target.pods(cluster).await?;
         let staying = pods.iter().filter(|pod| former.contains(&pod["metadata"]["uid"])).count();
         let stays = (staying > 0).then(|| format!("{staying} of its pods are older than its newest version"));
-        let Some(stands) = unsettled(&target, &pods).or(stays) else { return Ok(Rollout::Ready) };
+        let Some(stands) = unsettled(&target, &pods).or(stays) else { return Ok(None) };
         // Pods that go say nothing of the newest version.
         let stay =
             |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && !former.contains(&pod["metadata"]["uid"]);
         if let Some(why) = pods.iter().filter(stay).find_map(gives_up) {
-            return Ok(Rollout::Failed(why));
+            return Ok(Some(why));
         }
         let why = pods.iter().find_map(standing).map_or(String::new(), |why| format!(": {why}"));
         let title = target.title();
         if begun.elapsed() > within {
             let within = Seconds(within.as_secs_f64());
-            return Ok(Rollout::Failed(format!(
-                "{title}: {stands} after {within}{why}{}",
-                gpu_holders(cluster, &why).await
-            )));
+            let holders = gpu_holders(cluster, &why).await;
+            return Ok(Some(format!("{title}: {stands} after {within}{why}{holders}")));
         }
         let stands = format!("{title}: {stands}{why}");
         if stands != said {

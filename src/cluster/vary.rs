@@ -16,7 +16,7 @@ use super::events::{Step, say};
 use super::owners::{gitops, obstacle};
 use super::request::config_map;
 use super::rights::{self, check};
-use super::rollout::{Rollout, replaced};
+use super::rollout::replaced;
 use super::target::{Borrowed, Target, Which};
 use super::worker::engine;
 use crate::export::flags::Setting;
@@ -213,10 +213,8 @@ pub async fn serves(cluster: &Cluster, plan: &Plan) -> Result<(), ClusterError> 
 
 async fn serving(cluster: &Cluster, which: &Which, patience: Duration, former: &[Value]) -> Result<(), ClusterError> {
     match replaced(cluster, which, patience, former).await? {
-        Rollout::Ready => Ok(()),
-        Rollout::Failed(why) => {
-            Err(ClusterError::Wrong(format!("{} does not serve with this value: {why}", which.title())))
-        }
+        None => Ok(()),
+        Some(why) => Err(ClusterError::Wrong(format!("{} does not serve with this value: {why}", which.title()))),
     }
 }
 

@@ -41,11 +41,7 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<u8, Failed> {
         None if base.is_some() => complain("nothing was kept: --out FILE.toml writes the profile"),
         None => complain("nothing was kept: --out FILE.toml --base PROFILE writes a profile"),
     }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&found).map_err(Failed::own)?))?;
-    } else {
-        print(&report::calibration(&found))?;
-    }
+    print(&if args.json { report::pretty_json(&found) } else { report::calibration(&found) })?;
     Ok(exit::FOUND)
 }
 

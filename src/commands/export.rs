@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use super::{Failed, complain, exit, print};
 use crate::cli::{ExportArgs, Form};
 use crate::digest::sha256;
-use crate::export::contradictions::Measured;
+use crate::export::contradictions::contradictions;
 use crate::export::flags::Flags;
 use crate::export::forms;
 use crate::export::source::Source;
 use crate::export::winner::{annotations, of_frontend, settings, winner};
 use crate::export::write::{Exported, IntendedFlags, export as write};
 use crate::problems::Problems;
-use crate::report::{Outcome, replace};
+use crate::report::{Outcome, pretty_json, replace};
 
 /// Writes the manifest, or what changes in it, and says on standard error what a person should know.
 pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
@@ -32,9 +32,8 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         path: args.path.clone(),
     };
     let flags = Flags::of(outcome.engine, wanted.settings.iter().map(|s| s.name.as_str()));
-    let measured = Measured { outcome: &outcome };
     let visit = |document: crate::export::source::Document<'_>, engine: &crate::export::locate::Located<'_>| {
-        measured.contradictions(document, engine)
+        contradictions(&outcome, document, engine)
     };
     let done = write(&name, &before, &wanted, &flags, &visit).map_err(|problems| Failed::usage(problems.render()))?;
     if let Some(says) = of_frontend(best) {
@@ -55,7 +54,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<u8, Failed> {
         Form::Kustomize => print(&forms::kustomize(&source()?, &done).map_err(form)?)?,
         Form::JsonPatch => {
             let operations = forms::json_patch(&source()?, &done, forms::Target::Cluster).map_err(form)?;
-            print(&format!("{}\n", serde_json::to_string_pretty(&operations).map_err(Failed::own)?))?;
+            print(&pretty_json(&operations))?;
             if let Some(command) = forms::annotate_command(&source()?, &done) {
                 complain(&format!(
                     "the patch leaves the annotations out, which the object may not have yet: {command}"

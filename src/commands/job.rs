@@ -278,7 +278,7 @@ async fn stopped(says: &str) {
 fn keep_outcome(outcome: &Outcome, out: &Path) -> Result<String, Failed> {
     create_folder(out).map_err(|e| Failed::own(format!("error: failed to make {}: {e}", out.display())))?;
     let file = out.join("outcome.json");
-    report::replace(&file, report::outcome_json(outcome).as_bytes()).map_err(Failed::own)?;
+    report::replace(&file, report::pretty_json(outcome).as_bytes()).map_err(Failed::own)?;
     Ok(file.display().to_string())
 }
 

@@ -255,7 +255,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
 
 fn print_schema(format: Format) -> Result<u8, Failed> {
     match format {
-        Format::Space => print(&format!("{}\n", serde_json::to_string_pretty(&schema()).map_err(Failed::own)?))?,
+        Format::Space => print(&crate::report::pretty_json(&schema()))?,
         Format::Outcome => print(crate::report::OUTCOME_SCHEMA)?,
     }
     Ok(exit::FOUND)

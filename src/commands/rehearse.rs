@@ -8,8 +8,7 @@ use super::{Failed, complain, exit, print, read_corpus, read_plan, simulated_pro
 use crate::cli::RehearseArgs;
 use crate::clock;
 use crate::journal::{FORMAT, Header, RECORDS_FORMAT};
-use crate::progress::Silent;
-use crate::rehearsal::{Deviations, Job, RehearsalError, TRUTH_REQUESTS, recorded, rehearse as simulate};
+use crate::rehearsal::{Job, RehearsalError, TRUTH_REQUESTS, recorded, rehearse as simulate};
 use crate::report;
 use crate::settings::redact_plan;
 use crate::twin::Profile;
@@ -42,17 +41,8 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
             complain(&format!("simulating: {done} of {of} {what}"));
         }
     };
-    let job = Job {
-        plan: &plan,
-        profile: &profile,
-        material: &material,
-        deviations: Deviations::default(),
-        workers: args.workers as usize,
-        strategy: crate::search::strategy,
-        truth_requests: TRUTH_REQUESTS,
-        progress: &progress,
-        sink: &Silent,
-    };
+    let of = Job::of(&plan, &profile, &material, TRUTH_REQUESTS);
+    let job = Job { workers: args.workers as usize, progress: &progress, ..of };
     let failed = |error: RehearsalError| match error {
         RehearsalError::Scope(_) => Failed::usage(format!("error: {error}")),
         RehearsalError::Session { .. } => Failed::own(format!("error: {error}")),
@@ -70,14 +60,11 @@ pub(super) fn rehearse(args: RehearseArgs) -> Result<u8, Failed> {
             workers: 1,
         };
         let journal = recorded(&job, header, clock::unix_seconds(), out).map_err(failed)?;
-        let [page, _] = report::write_rehearsed(out, &journal, &profile.name).map_err(Failed::own)?;
+        let [page, _] = report::write_report(out, &journal, Some(&profile.name)).map_err(Failed::own)?;
         complain(&format!("report of the first session: {}", page.display()));
     }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&rehearsal).map_err(Failed::own)?))?;
-    } else {
-        print(&report::rehearsal(&rehearsal, &args.space.path().display().to_string()))?;
-    }
+    let space = args.space.path().display().to_string();
+    print(&if args.json { report::pretty_json(&rehearsal) } else { report::rehearsal(&rehearsal, &space) })?;
     Ok(exit::FOUND)
 }
 

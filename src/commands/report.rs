@@ -13,7 +13,7 @@ pub(super) fn report(folder: &Path, other: Option<&Path>) -> Result<u8, Failed> 
         return Ok(exit::FOUND);
     }
     let journal = read_journal(folder)?;
-    let paths = report::write_report(folder, &journal).map_err(|e| Failed::own(format!("error: {e}")))?;
+    let paths = report::write_report(folder, &journal, None).map_err(|e| Failed::own(format!("error: {e}")))?;
     print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
     Ok(exit::FOUND)
 }
@@ -40,7 +40,7 @@ pub(super) fn read_journal(folder: &Path) -> Result<Journal, Failed> {
 
 /// Writes the report of a run that ends. The answer is in other files: a report that cannot be written is a warning.
 pub(super) fn beside(folder: &Path, journal: &Journal) {
-    let written = std::panic::catch_unwind(|| report::write_report(folder, journal));
+    let written = std::panic::catch_unwind(|| report::write_report(folder, journal, None));
     let why = match written {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => error.to_string(),

@@ -241,7 +241,7 @@ fn finish(out: &Path, journal: &Journal, args: &RunArgs) -> Result<(), Failed> {
     beside(out, journal);
     // The files are the product: an answer that cannot be printed is an answer all the same.
     let says = match args.json {
-        true => report::outcome_json(&outcome),
+        true => report::pretty_json(&outcome),
         false => {
             report::summary(&outcome, out, &repeated(args), args.verbose, colour(std::io::stdout().is_terminal()))
                 + &report::failed_start(journal, out)

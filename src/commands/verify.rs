@@ -9,6 +9,7 @@ use super::{Failed, complain, exit, print};
 use crate::cli::VerifyArgs;
 use crate::report::bench::Offered;
 use crate::report::comparison::{Earlier, Equality, Verified};
+use crate::report::pretty_json;
 use crate::units::Rate;
 
 /// The rates that are measured, by the earlier limit.
@@ -61,7 +62,7 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<u8, Failed> {
     let about = (traffic.described.clone(), load.seed, seconds);
     let mut verified = Verified::of(about, traffic.limits(), (side, &windows), earlier, args.equal_within);
     verified.warnings.extend(warnings.into_iter().chain(sent_again));
-    let json = verified.json().map_err(Failed::own)?;
+    let json = pretty_json(&verified);
     if let Some(out) = &args.sweeps.out {
         write(out, "verify.json", &json)?;
     }

@@ -12,23 +12,16 @@ use crate::report::Outcome;
 use crate::space::Value;
 use crate::units::Seconds;
 
-/// What to compare a manifest with.
-pub struct Measured<'o> {
-    pub outcome: &'o Outcome,
-}
-
-impl Measured<'_> {
-    /// Every contradiction of one engine, as a warning.
-    pub fn contradictions(&self, document: Document<'_>, engine: &Located<'_>) -> Vec<Problem> {
-        let seen = Seen { document, engine, outcome: self.outcome };
-        [seen.image(), seen.model(), seen.gpus(), seen.start(), seen.memory()]
-            .into_iter()
-            .flatten()
-            .chain(seen.fixed_arguments())
-            .chain(seen.overruled())
-            .chain(seen.switched_off())
-            .collect()
-    }
+/// Every contradiction of one engine to what was measured, as a warning.
+pub fn contradictions(outcome: &Outcome, document: Document<'_>, engine: &Located<'_>) -> Vec<Problem> {
+    let seen = Seen { document, engine, outcome };
+    [seen.image(), seen.model(), seen.gpus(), seen.start(), seen.memory()]
+        .into_iter()
+        .flatten()
+        .chain(seen.fixed_arguments())
+        .chain(seen.overruled())
+        .chain(seen.switched_off())
+        .collect()
 }
 
 struct Seen<'a, 'm> {

@@ -59,6 +59,11 @@ enum Says<'w> {
     Ambiguous(Vec<String>),
 }
 
+/// The flag that a word names, in full.
+pub(super) fn flag_of(word: &str) -> Option<String> {
+    word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"))
+}
+
 /// The flags that an engine knows.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
@@ -70,7 +75,8 @@ pub struct Flags {
 impl Flags {
     /// Those of an engine, with some to be set.
     pub fn of<'n>(kind: EngineKind, tuned: impl IntoIterator<Item = &'n str>) -> Self {
-        Self { kind, ..Self::new(dialect(kind).flags().lines()).tuning(tuned) }
+        let known = dialect(kind).flags().lines().map(str::to_owned).collect();
+        Self { known, tuned: tuned.into_iter().map(str::to_owned).collect(), kind }
     }
 
     /// The engine that they are of, as manifests name it.
@@ -88,20 +94,23 @@ impl Flags {
             || setting.value == Value::Bool(false) && dialect(self.kind).off(&setting.name).is_none()
     }
 
-    /// Of these names, without dashes.
-    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
-        Self { known: names.into_iter().map(str::to_owned).collect(), ..Self::default() }
-    }
-
-    /// With those that shall be set.
-    fn tuning<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        self.tuned = names.into_iter().map(str::to_owned).collect();
-        self
-    }
-
     /// Whether a flag shall be set.
     pub fn tunes(&self, name: &str) -> bool {
         self.tuned.contains(name)
+    }
+
+    /// Whether a word is a flag that shall be set, without a value.
+    pub(super) fn names(&self, word: &str) -> bool {
+        !word.contains('=') && flag_of(word).is_some_and(|name| self.tunes(&name))
+    }
+
+    /// Whether a flag that shall be set stands anywhere in a text.
+    pub(super) fn holds(&self, text: &str) -> bool {
+        // No flag is longer; without an end, a text of dashes would take as long as itself for each of them.
+        const LONGEST: usize = 80;
+        let of_flag = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
+        let flag = |at: usize| text[at..].chars().take(LONGEST).take_while(of_flag).collect::<String>();
+        text.match_indices('-').any(|(at, _)| text[at..].starts_with("--") && self.names(&flag(at)))
     }
 
     /// Python's argparse as vLLM uses it: underscores are dashes, and a beginning that only one flag has names that flag.
@@ -316,7 +325,8 @@ mod tests {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let seen: Vec<Seen> = words.iter().map(|w| Seen { text: w, placeholder: false }).collect();
         let setting = Setting { name: name.to_owned(), value };
-        Ok(changed(&words, &changes(&seen, &setting, &Flags::new(KNOWN))?).join(" "))
+        let flags = Flags { known: KNOWN.map(str::to_owned).into(), ..Flags::default() };
+        Ok(changed(&words, &changes(&seen, &setting, &flags)?).join(" "))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::arguments::line::{Home, Kept, Reads};
+use super::flags::Flags;
 use super::known::{Start, mentions};
 use super::shell_lexer::{Command, Word, assigned, split};
 use super::text::Layer;
@@ -10,14 +11,6 @@ use crate::engine::programs::{SPEAK, basename};
 
 /// Why what a variable holds cannot be edited there, and the place in the innermost script.
 pub type NotKept = (Range<usize>, String);
-
-/// Which flags are to be set.
-pub trait Wanted {
-    /// Whether a word is such a flag, without a value.
-    fn names(&self, word: &str) -> bool;
-    /// Whether such a flag stands anywhere in a text.
-    fn holds(&self, text: &str) -> bool;
-}
 
 /// A variable that a command gives a value.
 struct Assigned<'s> {
@@ -82,7 +75,7 @@ fn expansion(raw: &str) -> Option<Expansion<'_>> {
 ///
 /// # Errors
 /// Where such flags stand in a way that does not show what editing them would do.
-pub fn kept(start: &Start, layers: &[Layer], wanted: &dyn Wanted) -> Result<Vec<Kept>, NotKept> {
+pub fn kept(start: &Start, layers: &[Layer], wanted: &Flags) -> Result<Vec<Kept>, NotKept> {
     let script = layers.last().map_or("", |layer| layer.text.as_str());
     let engine = start.command();
     let words: Vec<&Word> = engine.words.iter().chain(&engine.behind).collect();
@@ -141,7 +134,7 @@ fn holder<'a, 's>(
     values: &[&'a Assigned<'s>],
     name: &str,
     value: bool,
-    wanted: &dyn Wanted,
+    wanted: &Flags,
 ) -> Result<&'a Assigned<'s>, NotKept> {
     let several =
         |one: &Assigned<'_>| Err((one.word.range.clone(), format!("{name} gets its value in several places")));
@@ -167,7 +160,7 @@ fn home<'s>(
     values: &[&Assigned<'s>],
     expansion: &Expansion<'_>,
     value: bool,
-    wanted: &dyn Wanted,
+    wanted: &Flags,
 ) -> Result<(Home, &'s Word), NotKept> {
     let name = expansion.name;
     let no = |word: &Word, says: &str| Err((word.range.clone(), format!("{name} {says}")));
@@ -217,7 +210,7 @@ fn home<'s>(
 }
 
 /// Whether a word holds no flag that is to be set, or is one, perhaps with its value.
-fn is_flag(word: &str, wanted: &dyn Wanted) -> bool {
+fn is_flag(word: &str, wanted: &Flags) -> bool {
     !wanted.holds(word) || wanted.names(word.split('=').next().unwrap_or(word))
 }
 
@@ -249,6 +242,6 @@ pub fn splits(commands: &[Command], script: &str, in_shell: bool, name: &str) ->
 }
 
 /// Whether the words of a value are flags and values as they stand.
-pub fn is_plain(text: &str, wanted: &dyn Wanted) -> bool {
+pub fn is_plain(text: &str, wanted: &Flags) -> bool {
     split(text).iter().all(|word| is_flag(word.text(), wanted))
 }

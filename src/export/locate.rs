@@ -6,8 +6,8 @@ use super::arguments::Arguments;
 use super::arguments::line::Line;
 use super::arguments::list::List;
 use super::arguments::variable::NewVariable;
-use super::flags::Flags;
-use super::kept::{Wanted, environment, is_plain, kept, splits};
+use super::flags::{Flags, flag_of};
+use super::kept::{environment, is_plain, kept, splits};
 use super::known::{
     awaits_script, engine_of_script, mentions, runs_another_program, script_of, starts, texts_of, value_of,
 };
@@ -359,10 +359,11 @@ impl<'m> Finder<'m, '_> {
         let outer = parsed.iter().flat_map(|c| &c.words).filter(|word| inner.is_some_and(|inner| *inner != word.layer));
         let reads = |name: &str| words.iter().any(|word| mentions(word, name));
         let outer = outer.filter(|word| assigned(word.text()).is_some_and(|(name, _)| reads(name)));
-        if let Some(word) = outer.into_iter().find(|word| self.holds(word.text())) {
+        if let Some(word) = outer.into_iter().find(|word| self.flags.holds(word.text())) {
             return Err(kept_elsewhere(&layers[..1], &word.range, "a script within this one reads them"));
         }
-        let in_script = kept(start, &layers, self).map_err(|(range, says)| kept_elsewhere(&layers, &range, &says))?;
+        let in_script =
+            kept(start, &layers, self.flags).map_err(|(range, says)| kept_elsewhere(&layers, &range, &says))?;
         let innermost = layers.last().map_or("", |layer| layer.text.as_str());
         let around = self.in_environment(&start.commands, innermost, !start.layers.is_empty())?;
         let positional = start.command().words.iter().any(|word| matches!(word.text(), "$@" | "${@}" | "$*"));
@@ -397,13 +398,13 @@ impl<'m> Finder<'m, '_> {
         let all = || parsed.iter().flat_map(|commands| environment(commands)).map(|(_, name, _)| name);
         let mut found: Vec<Box<dyn Arguments + 'm>> = Vec::new();
         for ((node, path), commands) in lines.into_iter().zip(&parsed) {
-            for (word, name, value) in environment(commands).filter(|(word, ..)| self.holds(word.text())) {
+            for (word, name, value) in environment(commands).filter(|(word, ..)| self.flags.holds(word.text())) {
                 if !started.iter().flat_map(texts_of).any(|text| mentions(&text, name)) {
                     continue;
                 }
                 let once = all().filter(|other| *other == name).count() == 1 && splits(started, script, in_shell, name);
                 let of_service = path.0.starts_with(&Path::default().key("Service").0);
-                let plain = once && of_service && is_plain(&word.text()[value..], self);
+                let plain = once && of_service && is_plain(&word.text()[value..], self.flags);
                 match Line::assigned(source, node, path.clone(), word, value).filter(|_| plain) {
                     Some(line) => found.push(Box::new(line)),
                     None => {
@@ -463,7 +464,7 @@ impl<'m> Finder<'m, '_> {
             let text = value.text().unwrap_or_default();
             let says = text.split_whitespace().any(|word| self.is_engine_flag(word));
             let known = says || location.expands.contains(&name) || name == "VLLM_EXTRA_ARGS";
-            if ((is_for_arguments(name) && known) || self.holds(text))
+            if ((is_for_arguments(name) && known) || self.flags.holds(text))
                 && let Some(line) = Line::variable(self.document.source, value, path)
             {
                 found.push((name.to_owned(), Box::new(line)));
@@ -579,20 +580,6 @@ impl Finder<'_, '_> {
     }
 }
 
-impl Wanted for Finder<'_, '_> {
-    fn names(&self, word: &str) -> bool {
-        !word.contains('=') && flag_of(word).is_some_and(|name| self.flags.tunes(&name))
-    }
-
-    fn holds(&self, text: &str) -> bool {
-        // No flag is longer; without an end, a text of dashes would take as long as itself for each of them.
-        const LONGEST: usize = 80;
-        let of_flag = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
-        let flag = |at: usize| text[at..].chars().take(LONGEST).take_while(of_flag).collect::<String>();
-        text.match_indices('-').any(|(at, _)| text[at..].starts_with("--") && self.names(&flag(at)))
-    }
-}
-
 /// Flags that are to be set and stand where they cannot be edited; the layers are the texts down to the one with the place.
 fn kept_elsewhere(layers: &[Layer], place: &Range<usize>, why: &str) -> Problem {
     let place = layers.iter().rev().fold(place.clone(), |range, layer| layer.outer(&range));
@@ -641,11 +628,6 @@ const CONTROL: [&str; 9] = ["if", "else", "end", "with", "range", "define", "blo
 /// Whether a variable is named as one that holds arguments.
 fn is_for_arguments(name: &str) -> bool {
     ["_ARGS", "_FLAGS", "_OPTS"].iter().any(|end| name.ends_with(end))
-}
-
-/// The flag that a word names, in full.
-fn flag_of(word: &str) -> Option<String> {
-    word.strip_prefix("--").map(|w| w.split('=').next().unwrap_or(w).replace('_', "-"))
 }
 
 /// The engine whose arguments stand at a place that the user pointed to. The place says only where: what runs there decides the rest.

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::slice::from_ref;
 
-use super::contradictions::Measured;
 use super::flags::{Flags, Setting};
 use super::forms::{Target, annotate_command, diff, json_patch, kustomize};
 use super::locate::Located;
@@ -1040,8 +1039,9 @@ fn contradictions(text: &str, of: &serde_json::Value) -> Vec<String> {
         outcome[key] = value.clone();
     }
     let outcome: Outcome = serde_json::from_value(outcome).unwrap();
-    let measured = Measured { outcome: &outcome };
-    let visit = |document: Document<'_>, engine: &Located<'_>| measured.contradictions(document, engine);
+    let visit = |document: Document<'_>, engine: &Located<'_>| {
+        super::contradictions::contradictions(&outcome, document, engine)
+    };
     let done = export("m.yaml", text, &wanted(&[]), &flags(), &visit).unwrap_or_else(|e| panic!("{}", e.render()));
     done.notes.into_iter().map(|note| note.message).collect()
 }

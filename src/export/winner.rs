@@ -2,7 +2,7 @@
 
 use super::flags::Setting;
 use super::provenance::PREFIX;
-use crate::clock::Utc;
+use crate::clock::utc;
 use crate::engine::is_of_frontend;
 use crate::journal::Status;
 use crate::report::{Answer, Outcome};
@@ -63,8 +63,7 @@ pub fn annotations(outcome: &Outcome, best: &Answer, digest: &str) -> Vec<(Strin
         said.push(("limits", limits.join(", ")));
     }
     if let Some(finished) = outcome.finished {
-        let Utc { year, month, day, .. } = Utc::of(finished);
-        said.push(("measured", format!("{year:04}-{month:02}-{day:02}")));
+        said.push(("measured", utc(finished, "%Y-%m-%d")));
     }
     if outcome.simulated {
         said.push(("simulated", "true: no measurement of a real engine".to_owned()));

@@ -22,7 +22,8 @@ pub enum LimitSeen {
 }
 
 impl LimitSeen {
-    fn broken(self) -> bool {
+    /// Whether the limit is broken, as far as that is known.
+    pub fn broken(self) -> bool {
         match self {
             Self::Margin(margin, _) => margin > 0.0,
             Self::Broken => true,

@@ -51,19 +51,6 @@ impl Phase {
     /// All of them.
     pub const ALL: [Self; 7] =
         [Self::Starting, Self::Baseline, Self::Memory, Self::Search, Self::Certify, Self::CertifyBaseline, Self::Ended];
-
-    /// As JSON and labels name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Baseline => "baseline",
-            Self::Memory => "memory",
-            Self::Search => "search",
-            Self::Certify => "certify",
-            Self::CertifyBaseline => "certify-baseline",
-            Self::Ended => "ended",
-        }
-    }
 }
 
 impl From<Purpose> for Phase {
@@ -298,12 +285,5 @@ mod tests {
         let standing = board.standing();
         assert_eq!((standing.cost.launches, standing.cost.probes, standing.failures), (3, 6, 2));
         assert_eq!(standing.best.unwrap().estimated_rate, Some(Rate(6.5)));
-    }
-
-    #[test]
-    fn names_are_the_same_in_json_and_in_labels() {
-        for phase in Phase::ALL {
-            assert_eq!(serde_json::to_value(phase).unwrap(), phase.name());
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::board::{Phase, Standing};
 use super::exposition::{Labels, Page};
+use crate::report::word;
 use crate::units::{Rate, Seconds};
 
 pub(super) fn page(standing: &Standing) -> String {
@@ -16,7 +17,8 @@ pub(super) fn page(standing: &Standing) -> String {
         ("engine_version", standing.engine_version.as_ref().unwrap_or(&unknown)),
     ];
     page.gauges("autotune_info", "The session; always 1.", &[(labels, 1.0)]);
-    let named = Phase::ALL.map(|phase| [("phase", phase.name())]);
+    let names = Phase::ALL.map(word);
+    let named = names.each_ref().map(|name| [("phase", name.as_str())]);
     let phases: Vec<(Labels<'_>, f64)> = Phase::ALL
         .iter()
         .zip(&named)

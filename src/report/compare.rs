@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
 use super::summary::{Row, aligned, defaults_win, percent};
+use super::word;
 use crate::journal::Header;
 
 /// An outcome and the name that heads its column.
@@ -32,7 +33,7 @@ pub fn compare(a: &Compared, b: &Compared) -> String {
             rows.push((label.to_owned(), cells));
         }
     };
-    row("status", &|o| serde_json::to_value(o.status).ok()?.as_str().map(str::to_owned));
+    row("status", &|o| Some(word(o.status)));
     let of_defaults: AnswerOf = |o| o.baseline.as_ref();
     let of_best: AnswerOf = |o| o.best.as_ref();
     for (name, of) in [("defaults", of_defaults), ("best", of_best)] {

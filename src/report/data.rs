@@ -124,10 +124,10 @@ impl<'a> ReportData<'a> {
         Self { header, outcome, folder, trials, budget, rehearsed_on: None, conclusion: journal.conclusion() }
     }
 
-    /// As the report of a session that was rehearsed on an engine of that profile.
-    pub(super) fn rehearsed(mut self, profile: &'a str) -> Self {
-        self.outcome.simulated = true;
-        self.rehearsed_on = Some(profile);
+    /// As the report of a session that was rehearsed on an engine of that profile, if there is one.
+    pub(super) fn rehearsed(mut self, profile: Option<&'a str>) -> Self {
+        self.outcome.simulated |= profile.is_some();
+        self.rehearsed_on = profile;
         self
     }
 

@@ -17,13 +17,15 @@ mod trials;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::engine::flags;
 use crate::journal::Journal;
 
 pub use calibration::calibration;
 pub use compare::{Compared, compare};
 pub use html::comparison_page;
-pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome, outcome_json};
+pub use outcome::{Answer, Outcome, VERSION, last_words, of_last_words, outcome};
 pub use rehearsal::rehearsal;
 pub use standing::standing;
 pub use summary::failed_start;
@@ -41,12 +43,9 @@ pub struct ReportError {
 }
 
 /// Writes `outcome.json`, `trials.csv` and, once there is an answer, `args.txt` and perhaps `env.txt` beside the journal. Each is replaced as a whole.
-///
-/// # Errors
-/// Those of the disk.
 pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
     let outcome = outcome(journal);
-    replace(&folder.join("outcome.json"), outcome_json(&outcome).as_bytes())?;
+    replace(&folder.join("outcome.json"), pretty_json(&outcome).as_bytes())?;
     let csv_path = folder.join("trials.csv");
     let csv = trials::trials_csv(journal).map_err(|source| ReportError { path: csv_path.clone(), source })?;
     replace(&csv_path, &csv)?;
@@ -59,28 +58,24 @@ pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// Writes `report.html` and `report.md` beside the journal, from it and the requests that lie there.
-///
-/// # Errors
-/// Those of the disk.
-pub fn write_report(folder: &Path, journal: &Journal) -> Result<[PathBuf; 2], ReportError> {
-    write_pages(&data::ReportData::new(journal, folder))
-}
-
-/// The report of a session that was rehearsed on an engine of that profile.
-///
-/// # Errors
-/// Those of the disk.
-pub fn write_rehearsed(folder: &Path, journal: &Journal, profile: &str) -> Result<[PathBuf; 2], ReportError> {
-    write_pages(&data::ReportData::new(journal, folder).rehearsed(profile))
-}
-
-fn write_pages(data: &data::ReportData<'_>) -> Result<[PathBuf; 2], ReportError> {
-    let folder = data.folder;
+/// Writes `report.html` and `report.md` beside the journal, from it and the requests that lie there. A session that was rehearsed has the name of
+/// its profile.
+pub fn write_report(folder: &Path, journal: &Journal, rehearsed: Option<&str>) -> Result<[PathBuf; 2], ReportError> {
+    let data = data::ReportData::new(journal, folder).rehearsed(rehearsed);
     let paths = [folder.join("report.html"), folder.join("report.md")];
-    replace(&paths[0], html::page(data).as_bytes())?;
-    replace(&paths[1], markdown::markdown(data).as_bytes())?;
+    replace(&paths[0], html::page(&data).as_bytes())?;
+    replace(&paths[1], markdown::markdown(&data).as_bytes())?;
     Ok(paths)
+}
+
+/// The word by which JSON names one of several things; empty for what is no text there.
+pub(crate) fn word(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// JSON for files and pipes, the same wherever it is written, so that its digest is too.
+pub fn pretty_json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
 /// The winning flags, one a line with its value, ready to paste behind the engine's command in a shell.
@@ -120,9 +115,6 @@ fn arguments(journal: &Journal, point: &crate::space::Point) -> Vec<String> {
 }
 
 /// Replaces a file as a whole: nobody ever reads half of it.
-///
-/// # Errors
-/// Those of the disk.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), ReportError> {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));

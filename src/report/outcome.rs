@@ -185,11 +185,6 @@ pub fn of_last_words(text: &str) -> Option<Outcome> {
     read_json(&plain).ok()
 }
 
-/// The text of `outcome.json`, the same wherever it is written, so that its digest is too.
-pub fn outcome_json(outcome: &Outcome) -> String {
-    serde_json::to_string_pretty(outcome).unwrap_or_default() + "\n"
-}
-
 /// Seconds of the run at each record, without what lies before another run took over.
 pub(super) fn times(entries: &[Entry]) -> Vec<f64> {
     let (mut now, mut before) = (0.0, None);
@@ -336,6 +331,7 @@ mod tests {
     use super::*;
     use crate::digest::sha256;
     use crate::journal::read;
+    use crate::report::pretty_json;
 
     /// The file has whole seconds.
     fn stored() -> Outcome {
@@ -443,7 +439,7 @@ mod tests {
     #[test]
     fn a_time_is_read_as_a_text_and_as_a_number() {
         let stored = stored();
-        let text = outcome_json(&stored);
+        let text = pretty_json(&stored);
         assert!(text.contains("\"finished\": \"2026-11-22T01:26:10Z\""), "{text}");
         assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), stored);
         assert!(serde_json::from_str::<Outcome>(&text.replace("2026-11-22T", "yesterday ")).is_err());

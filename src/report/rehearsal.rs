@@ -112,8 +112,7 @@ fn name(status: Status) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
-    use crate::rehearsal::{Deviations, Job, rehearse};
+    use crate::rehearsal::{Job, rehearse};
     use crate::settings::parse;
     use crate::twin::Profile;
     use crate::workload::Material;
@@ -129,18 +128,9 @@ mod tests {
     fn a_rehearsal_says_at_both_ends_that_it_is_a_simulation() {
         let space = include_str!("../../search-spaces/quickstart.toml").replace("[128, 256, 2048]", "[2048]");
         let (plan, profile) = (parse("quickstart.toml", &space).unwrap(), Profile::quickstart());
-        let job = Job {
-            plan: &plan,
-            profile: &profile,
-            material: &Material::default(),
-            deviations: Deviations::default(),
-            workers: 1,
-            strategy: crate::search::strategy,
-            truth_requests: 1500,
-            progress: &|_, _, _| (),
-            sink: &Silent,
-        };
-        let text = super::rehearsal(&rehearse(job, &[1]).unwrap(), "quickstart.toml");
+        let material = Material::default();
+        let rehearsed = rehearse(Job::of(&plan, &profile, &material, 1500), &[1]).unwrap();
+        let text = super::rehearsal(&rehearsed, "quickstart.toml");
         // It begins and ends with what it is, whatever lines that takes.
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (first, last) = words.split_at(words.len() / 2);

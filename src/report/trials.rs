@@ -7,9 +7,6 @@ use crate::space::Point;
 use crate::verdict::paired::{Judge, Paired};
 
 /// The table as bytes.
-///
-/// # Errors
-/// Those of the CSV writer.
 pub(super) fn trials_csv(journal: &Journal) -> std::io::Result<Vec<u8>> {
     let parameters: Vec<String> =
         journal.header().map_or(Vec::new(), |h| h.plan.space.parameters.iter().map(|p| p.name.clone()).collect());

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use autotune::journal::{Journal, Record};
-use autotune::rehearsal::{Deviations, Job, Truth};
+use autotune::rehearsal::{Job, Truth};
 use autotune::settings::parse;
 use autotune::twin::Profile;
 use autotune::workload::{Material, mix};
@@ -183,18 +183,7 @@ fn an_engine_in_a_session_of_its_own_does_not_outlive_its_guardian() {
 /// True limits of the quickstart's points, by the model of its engine.
 fn truth_of_the_quickstart() -> Truth {
     let plan = parse("quickstart.toml", include_str!("../../search-spaces/quickstart.toml")).unwrap();
-    let job = Job {
-        plan: &plan,
-        profile: &Profile::named("quickstart").unwrap(),
-        material: &Material::default(),
-        deviations: Deviations::default(),
-        workers: 1,
-        strategy: autotune::search::strategy,
-        truth_requests: 20_000,
-        progress: &|_, _, _| (),
-        sink: &autotune::progress::Silent,
-    };
-    Truth::of(job).unwrap()
+    Truth::of(Job::of(&plan, &Profile::named("quickstart").unwrap(), &Material::default(), 20_000)).unwrap()
 }
 
 /// The whole quickstart, ten kills with each signal, beside an undisturbed run: `cargo test --release -- --ignored`, about four minutes.

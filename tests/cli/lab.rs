@@ -5,7 +5,6 @@ mod capacity;
 #[path = "../../lab/strategies.rs"]
 mod strategies;
 
-use autotune::progress::Silent;
 use autotune::rehearsal::{Deviations, Job, Truth};
 use autotune::search::{MakeStrategy, Observation, ProbedRate, Query, Tell};
 use autotune::settings::{Plan, parse};
@@ -105,17 +104,7 @@ fn a_bracket_holds_the_limit_from_any_guess() {
 }
 
 fn job<'a>(plan: &'a Plan, profile: &'a Profile, material: &'a Material, deviations: Deviations) -> Job<'a> {
-    Job {
-        plan,
-        profile,
-        material,
-        deviations,
-        workers: 1,
-        strategy: autotune::search::strategy,
-        truth_requests: 20_000,
-        progress: &|_, _, _| (),
-        sink: &Silent,
-    }
+    Job { deviations, ..Job::of(plan, profile, material, 20_000) }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 """Sessions of two searches on real engines, and the limit of each point that they chose.
 
     tests/real/vllm-cpu/setup.sh .testbeds/vllm-cpu
-    tests/real/arms_beside_truth.py [--sessions 10] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
+    tests/real/arms_beside_truth.py [--sessions 10] [--first-seed 1] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
 
 Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. GPUs of the machine are hidden. Both
 arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations without a twin. Afterwards every point that was
 chosen, and the defaults, serve on one set of cores or more, until all sets are busy, and `bench --find rate` looks for their limit. The truth of a point is
-the median. AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
+the median. Sessions that a FOLDER holds already are not run again. AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +15,11 @@ from queue import Queue
 
 options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 options.add_argument("--sessions", type=int, default=10, help="of each arm")
+options.add_argument("--first-seed", type=int, default=1, help="of the sessions of each arm")
 options.add_argument("--budget", help="of each session; without it that of the space file")
 options.add_argument("--space", default="search-spaces/vllm-cpu.toml")
 options.add_argument("--cores", type=int, default=2, help="of each session")
-options.add_argument("--find-budget", default="5m", help="of each search for a limit")
+options.add_argument("--find-budget", default="6m", help="of each search for a limit")
 options.add_argument("--out")
 options = options.parse_args()
 program = os.environ.get("AUTOTUNE", "target/release/autotune")
@@ -37,6 +38,7 @@ places = Queue()
 for first in range(0, len(all_cores) - options.cores + 1, options.cores):
     places.put(all_cores[first : first + options.cores])
 side_by_side = places.qsize()
+seeds = range(options.first_seed, options.first_seed + options.sessions)
 engines = set()
 
 
@@ -58,6 +60,8 @@ def pinned(cores):
 def session(of):
     """One arm with one seed, on cores of its own."""
     arm, seed = of
+    if os.path.exists(f"{out}/{arm}-{seed}/outcome.json"):
+        return
     cores = places.get()
     try:
         command = [*arms[arm], "--space", options.space if arm == "bayes" else plain, "--seed", str(seed), "--out", f"{out}/{arm}-{seed}", "--verbose"]
@@ -86,7 +90,7 @@ def limit(arguments, name, cores):
                 except OSError:
                     time.sleep(0.5)
             slo = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
-            find = [program, "bench", "--url", url, "--workload", options.space, "--slo", slo, "--find", "rate", "--duration", "25s", "--seed", "3",
+            find = [program, "bench", "--url", url, "--workload", options.space, "--slo", slo, "--find", "rate", "--duration", "35s", "--seed", "3",
                     "--budget", options.find_budget, "--out", f"{out}/{name}", "--quiet"]
             subprocess.run(find, stdout=log, stderr=log, preexec_fn=pinned(cores))
         finally:
@@ -105,10 +109,10 @@ def limit(arguments, name, cores):
 
 
 with ThreadPoolExecutor(side_by_side) as pool:
-    list(pool.map(session, [(arm, seed) for seed in range(1, options.sessions + 1) for arm in arms]))
+    list(pool.map(session, [(arm, seed) for seed in seeds for arm in arms]))
 outcomes = {}
 for arm in arms:
-    for seed in range(1, options.sessions + 1):
+    for seed in seeds:
         try:
             outcomes[arm, seed] = json.load(open(f"{out}/{arm}-{seed}/outcome.json"))
         except FileNotFoundError:

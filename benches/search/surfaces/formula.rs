@@ -6,20 +6,10 @@ use autotune::units::Seconds;
 
 use super::{Kind, Space, Surface};
 
-const ACCELERATOR: Noise = Noise { run_to_run: 0.01, step_to_step: 0.03, ..NONE };
-const CPU: Noise = Noise { run_to_run: 0.02, step_to_step: 0.05, stall_chance: 5e-4, stall_seconds: 0.05, ..NONE };
-const NONE: Noise = Noise {
-    run_to_run: 0.0,
-    step_to_step: 0.0,
-    stall_chance: 0.0,
-    stall_seconds: 0.0,
-    wander: 0.0,
-    wander_seconds: 0.0,
-    ageing: 0.0,
-    ageing_seconds: 0.0,
-};
-
 pub(super) fn surfaces() -> Vec<Surface> {
+    let steady = Noise { run_to_run: 0.01, step_to_step: 0.03, ..Noise::default() };
+    let uneven =
+        Noise { run_to_run: 0.02, step_to_step: 0.05, stall_chance: 5e-4, stall_seconds: 0.05, ..Noise::default() };
     let surface = |name, profile, (start, first), noise, [slo, workload, parameters, probe]: [&str; 4]| Surface {
         name,
         kind: Kind::Formula,
@@ -41,7 +31,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
             "8b-short-chat",
             "h200-llama8b",
             (54.0, 66.0),
-            ACCELERATOR,
+            steady,
             [
                 "ttft_p99 = \"500ms\"\ntpot_p99 = \"9ms\"",
                 "kind = \"random\"\n\
@@ -56,7 +46,7 @@ pub(super) fn surfaces() -> Vec<Surface> {
             "cpu-quiet",
             "vllm-cpu-small",
             (15.0, 25.0),
-            CPU,
+            uneven,
             [
                 "ttft_p99 = \"300ms\"\ntpot_p99 = \"15ms\"",
                 "kind = \"random\"\n\

@@ -57,7 +57,7 @@ const B200_70B: &str = "b200_sxm_llama-3.1-70b-fp8_tp1_vllm_0.24.0";
 const H200_MOE: &str = "h200_sxm_qwen3-30b-a3b_tp1_vllm_0.24.0";
 
 pub(super) fn surfaces() -> Vec<Surface> {
-    use Kind::{Drift, Misses, MultiTurn, SingleTurn, Starvation};
+    use Kind::{Misses, MultiTurn, SingleTurn, Starvation};
     vec![
         surface("h200-8b-single", SingleTurn, H200_8B, &SINGLE, BF16),
         surface("h200-8b-turns", MultiTurn, H200_8B, &TURNS, BF16),
@@ -79,33 +79,16 @@ pub(super) fn surfaces() -> Vec<Surface> {
         surface("h200-70b-misses", Misses, H200_70B, &TURNS, FP8),
         surface("h100-8b-starved", Starvation, H100_8B, &TURNS, MEMORY),
         surface("h200-70b-starved", Starvation, H200_70B, &TURNS, MEMORY),
-        drifting("h200-8b-wander", H200_8B, Noise { wander: 0.05, wander_seconds: 600.0, ..STEADY }),
-        drifting("h100-8b-stall", H100_8B, Noise { stall_chance: 1e-4, stall_seconds: 0.5, ..STEADY }),
-        drifting("l40s-8b-ageing", L40S_8B, Noise { ageing: 0.06, ageing_seconds: 600.0, ..STEADY }),
+        drifting("h200-8b-wander", H200_8B, |noise| (noise.wander, noise.wander_seconds) = (0.05, 600.0)),
+        drifting("h100-8b-stall", H100_8B, |noise| (noise.stall_chance, noise.stall_seconds) = (1e-4, 0.5)),
+        drifting("l40s-8b-ageing", L40S_8B, |noise| (noise.ageing, noise.ageing_seconds) = (0.06, 600.0)),
     ]
-    .into_iter()
-    .map(|surface| if surface.kind == Drift { surface } else { with(surface, STEADY) })
-    .collect()
 }
 
-/// A launch differs from the next by 1 %, a step from the next by 3 %.
-const STEADY: Noise = Noise {
-    run_to_run: 0.01,
-    step_to_step: 0.03,
-    stall_chance: 0.0,
-    stall_seconds: 0.0,
-    wander: 0.0,
-    wander_seconds: 0.0,
-    ageing: 0.0,
-    ageing_seconds: 0.0,
-};
-
-fn drifting(name: &'static str, engine: &str, noise: Noise) -> Surface {
-    with(surface(name, Kind::Drift, engine, &SINGLE, BF16), noise)
-}
-
-fn with(surface: Surface, noise: Noise) -> Surface {
-    Surface { profile: Profile { noise: Some(noise), ..surface.profile }, ..surface }
+fn drifting(name: &'static str, engine: &str, drift: impl Fn(&mut Noise)) -> Surface {
+    let mut surface = surface(name, Kind::Drift, engine, &SINGLE, BF16);
+    drift(surface.profile.noise.get_or_insert_default());
+    surface
 }
 
 /// The limits are those of the engine's own table, and its probes last as long as its answers ask for.

@@ -31,40 +31,12 @@ pub fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// A moment in UTC, for time stamps that people read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Utc {
-    pub year: i64,
-    /// From 1, as the day is.
-    pub month: i64,
-    pub day: i64,
-    pub hour: i64,
-    pub minute: i64,
-    pub second: i64,
-}
+/// How `utc` writes a moment as RFC 3339 has it, such as 2026-11-21T06:14:13Z.
+pub const RFC_3339: &str = "%Y-%m-%dT%H:%M:%SZ";
 
-impl Utc {
-    /// Of seconds since the Unix epoch; fractions are dropped.
-    pub fn of(unix_seconds: f64) -> Self {
-        let at = jiff::Timestamp::from_second(unix_seconds.floor() as i64).unwrap_or_default();
-        let at = jiff::tz::Offset::UTC.to_datetime(at);
-        Self {
-            year: at.year().into(),
-            month: at.month().into(),
-            day: at.day().into(),
-            hour: at.hour().into(),
-            minute: at.minute().into(),
-            second: at.second().into(),
-        }
-    }
-}
-
-impl std::fmt::Display for Utc {
-    /// As RFC 3339 has it, such as 2026-11-21T06:14:13Z.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { year, month, day, hour, minute, second } = self;
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-    }
+/// A moment in UTC in that format of `strftime`. Fractions of the seconds since the Unix epoch are dropped.
+pub fn utc(unix_seconds: f64, format: &str) -> String {
+    jiff::Timestamp::from_second(unix_seconds.floor() as i64).unwrap_or_default().strftime(format).to_string()
 }
 
 /// Seconds since the Unix epoch as RFC 3339 in whole seconds, for `#[serde(with = "…")]`; a number is read too.
@@ -73,7 +45,7 @@ pub mod rfc3339 {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub fn serialize<S: Serializer>(at: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
-        at.map(|at| super::Utc::of(at).to_string()).serialize(to)
+        at.map(|at| super::utc(at, super::RFC_3339)).serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
@@ -95,14 +67,11 @@ mod tests {
 
     #[test]
     fn known_moments() {
-        let parts = |unix| {
-            let utc = Utc::of(unix);
-            [utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second]
-        };
-        assert_eq!(parts(0.0), [1970, 1, 1, 0, 0, 0]);
-        assert_eq!(parts(951_782_400.0), [2000, 2, 29, 0, 0, 0]);
-        assert_eq!(parts(951_868_799.9), [2000, 2, 29, 23, 59, 59]);
-        assert_eq!(parts(1_795_241_653.0), [2026, 11, 21, 6, 14, 13]);
-        assert_eq!(parts(1_767_225_600.0), [2026, 1, 1, 0, 0, 0]);
+        let at = |unix| utc(unix, RFC_3339);
+        assert_eq!(at(0.0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400.0), "2000-02-29T00:00:00Z");
+        assert_eq!(at(951_868_799.9), "2000-02-29T23:59:59Z");
+        assert_eq!(at(1_795_241_653.0), "2026-11-21T06:14:13Z");
+        assert_eq!(utc(1_767_225_600.0, "%m/%d"), "01/01");
     }
 }

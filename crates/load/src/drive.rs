@@ -317,26 +317,22 @@ impl Drive {
         let since = |at: Instant| self.since(at);
         let (last, ended) = (answer.last.map(since), since(clock::now()));
         let text = answer.error.is_none().then_some(answer.text.as_str());
-        let record = RequestRecord {
-            id: flight.id,
-            due: flight.due,
-            sent: flight.sent.unwrap_or(ended),
-            first: answer.first.map(since),
+        let Answer { tokens_in, tokens_cached, tokens_out, error, why, gaps, .. } = answer;
+        let first = answer.first.map(since);
+        let of_answer = RequestRecord {
+            first,
             last,
-            tokens_in: answer.tokens_in,
-            tokens_cached: answer.tokens_cached,
-            tokens_out: answer.tokens_out,
-            asked_out: flight.asked_out,
-            asked_in: flight.asked_in,
-            shared_in: flight.shared_in,
-            error: answer.error,
-            turn: flight.turn.map(|t| (t.conversation, t.turn)),
-            why: answer.why,
-            gaps: answer.gaps,
+            tokens_in,
+            tokens_cached,
+            tokens_out,
+            error,
+            why,
+            gaps,
+            ..cut_off(flight, ended)
         };
         self.source.answered(flight.id, last.filter(|_| text.is_some()).unwrap_or(ended), text);
-        watch.ended(&record);
-        self.records.push(record);
+        watch.ended(&of_answer);
+        self.records.push(of_answer);
     }
 
     /// Ends requests that exceed the time limit, and records them as failures.

@@ -33,8 +33,7 @@ pub(super) fn info(source: Source, place: &str, text: &str) {
 }
 
 fn stamp(unix_seconds: f64) -> String {
-    let clock::Utc { month, day, hour, minute, second, .. } = clock::Utc::of(unix_seconds);
-    format!("{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    clock::utc(unix_seconds, "%m-%d %H:%M:%S")
 }
 
 /// A whole number with commas, as in `12,345 tokens`.

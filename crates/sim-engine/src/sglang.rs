@@ -35,8 +35,7 @@ pub(super) const FLAGS: [(&str, &str); 19] = [
 ];
 
 fn say(text: &str) {
-    let clock::Utc { year, month, day, hour, minute, second, .. } = clock::Utc::of(clock::unix_seconds());
-    raw(&format!("[{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}] {text}"));
+    raw(&format!("{} {text}", clock::utc(clock::unix_seconds(), "[%Y-%m-%d %H:%M:%S]")));
 }
 
 /// What it says first.

@@ -75,8 +75,7 @@ fn port<N: FromStr>(text: Option<&OsString>) -> io::Result<Option<N>> {
 }
 
 fn say(level: &str, text: &str) {
-    let clock::Utc { year, month, day, hour, minute, second, .. } = clock::Utc::of(clock::unix_seconds());
-    let stamp = format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000000Z");
+    let stamp = clock::utc(clock::unix_seconds(), "%Y-%m-%dT%H:%M:%S.000000Z");
     raw(&format!("{stamp} {level:>5} llm_worker.init_llm_worker: {text}"));
 }
 
@@ -104,8 +103,7 @@ pub(super) fn announce(args: &SimArgs) {
 pub(super) fn memory_failure(failure: MemoryFailure) {
     match failure {
         MemoryFailure::OutOfMemory { .. } => {
-            let clock::Utc { year, month, day, hour, minute, second, .. } = clock::Utc::of(clock::unix_seconds());
-            let stamp = format!("[{month:02}/{day:02}/{year}-{hour:02}:{minute:02}:{second:02}]");
+            let stamp = clock::utc(clock::unix_seconds(), "[%m/%d/%Y-%H:%M:%S]");
             raw(&format!(
                 "{stamp} [TRT-LLM] [RANK 0] [E] Failed to initialize executor on rank 0: Executor creation failed due to \
                  insufficient GPU memory."

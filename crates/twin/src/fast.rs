@@ -239,8 +239,6 @@ pub struct Pressure {
     pub most_decoding: u64,
     /// The most tokens of one step, those of prompts included.
     pub most_tokens: u64,
-    /// The most tokens that the KV cache held at once.
-    pub most_held: u64,
     /// Seconds from the first arrival to the last answer.
     pub seconds: f64,
     /// Steps, those without any change to the batch included.
@@ -497,7 +495,6 @@ impl FastReplay {
             // An engine that is idle but for those that ended composes anew.
             let still_running = !self.ends.is_empty() || self.partial.is_some();
             self.lingering = if costs.lingers() && still_running { ended } else { 0 };
-            self.pressure.most_held = self.pressure.most_held.max(self.held.min(kv));
             while self.held > kv && self.preempt(requests, step) {
                 self.pressure.preemptions += 1;
             }
@@ -703,14 +700,12 @@ mod tests {
     fn both(limits: Limits, requests: &[Sent]) -> (Vec<Answered>, Vec<Answered>, Pressure) {
         let mut fast = Vec::new();
         let pressure = FastReplay::default().run(&COSTS, limits.into(), requests, &mut fast);
-        let arrivals = requests.iter().enumerate().map(|(id, r)| Arrival {
-            id: id as u64,
+        let arrivals = requests.iter().map(|r| Arrival {
             due_s: r.at,
             prompt: PromptShape { tokens: r.prompt, blocks: Vec::new() },
             output_tokens: r.output,
         });
-        let slow = replay(COSTS, limits, arrivals);
-        (fast, slow.iter().map(|r| Answered { at: r.due, first: r.first, last: r.last }).collect(), pressure)
+        (fast, replay(COSTS, limits, arrivals), pressure)
     }
 
     #[test]

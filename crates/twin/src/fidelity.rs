@@ -43,18 +43,12 @@ pub fn replay_faithfully(
     let Some(limits) = blocks.filter(|_| pressure.by_cache()) else {
         return ReplayFidelity { pressure, by_blocks: false };
     };
-    let arrivals = requests.iter().take(MOST_BY_BLOCKS).enumerate().map(|(id, r)| Arrival {
-        id: id as u64,
+    let arrivals = requests.iter().take(MOST_BY_BLOCKS).map(|r| Arrival {
         due_s: r.at,
         prompt: PromptShape { tokens: r.prompt.max(1), blocks: Vec::new() },
         output_tokens: r.output.max(1),
     });
-    answers.clear();
-    answers.extend(replay(*costs, limits, arrivals).iter().map(|r| Answered {
-        at: r.due,
-        first: r.first,
-        last: r.last,
-    }));
+    *answers = replay(*costs, limits, arrivals);
     ReplayFidelity { pressure, by_blocks: true }
 }
 

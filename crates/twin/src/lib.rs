@@ -35,7 +35,7 @@ pub use noise::{Launch, Noise, Unsteady};
 pub use observed::{Observed, Probe};
 pub use profile::{Limits, Memory, MemoryFailure, Profile, Start};
 pub use profiles::ProfileError;
-pub use replay::{Arrival, Replayed, replay, replay_in};
+pub use replay::{Arrival, replay, replay_in};
 pub use residuals::{Drift, Residuals};
 pub use scheduler::{Counters, PromptShape, Scheduler, Step};
 pub use served::Served;

@@ -1,14 +1,13 @@
 //! The twin in virtual time: arrivals in, latencies out, without waiting for anything.
 
 use super::costs::StepCosts;
+use super::fast::Answered;
 use super::profile::Limits;
 use super::scheduler::{PromptShape, Scheduler};
 
 /// A request on its way to the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// The caller's name for it; need not be unique.
-    pub id: u64,
     /// When it is sent, in seconds from the start of the replay.
     pub due_s: f64,
     pub prompt: PromptShape,
@@ -16,24 +15,11 @@ pub struct Arrival {
     pub output_tokens: u32,
 }
 
-/// What became of a request; times in seconds from the start of the replay.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Replayed {
-    pub id: u64,
-    pub due: f64,
-    /// When its first token arrived; infinite when the engine could never have run it.
-    pub first: f64,
-    /// When its last token arrived; infinite when the engine could never have run it.
-    pub last: f64,
-    /// Prompt tokens that the prefix cache saved.
-    pub cached_tokens: u32,
-}
-
 /// Serves the arrivals, which must be sorted by their due time. Tells when each got its first and last token, in the order of the
 /// arrivals.
 ///
 /// A request reaches the waiting queue `overhead` seconds after it is due and is seen by the first step that is composed from then on.
-pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Replayed> {
+pub fn replay(costs: StepCosts, limits: Limits, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Answered> {
     replay_in(&mut Scheduler::new(costs, limits).sparing(true), &costs, arrivals)
 }
 
@@ -42,17 +28,16 @@ pub fn replay_in(
     scheduler: &mut Scheduler,
     costs: &StepCosts,
     arrivals: impl IntoIterator<Item = Arrival>,
-) -> Vec<Replayed> {
+) -> Vec<Answered> {
     let mut arrivals = arrivals.into_iter().peekable();
-    let mut done: Vec<Replayed> = Vec::with_capacity(arrivals.size_hint().0);
+    let mut done: Vec<Answered> = Vec::with_capacity(arrivals.size_hint().0);
     let (mut now, mut last) = (0.0, 0.0);
     loop {
         let composed = costs.composed_at(now, last);
         while let Some(arrival) = arrivals.next_if(|a| a.due_s + costs.overhead <= composed) {
             // The scheduler knows requests by their position, so that answers need no look-up.
             let position = done.len() as u64;
-            let never = f64::INFINITY;
-            done.push(Replayed { id: arrival.id, due: arrival.due_s, first: never, last: never, cached_tokens: 0 });
+            done.push(Answered { at: arrival.due_s, first: f64::INFINITY, last: f64::INFINITY });
             scheduler.admit(position, arrival.prompt, arrival.output_tokens);
         }
         let Some(step) = scheduler.step() else {
@@ -68,7 +53,6 @@ pub fn replay_in(
             let request = &mut done[position as usize];
             if request.first.is_infinite() {
                 request.first = now + costs.first_delivery(emitted);
-                request.cached_tokens = scheduler.cached_tokens(position).unwrap_or(0);
             }
         }
         for position in step.finished {
@@ -87,10 +71,10 @@ mod tests {
     fn stream(n: u64, rate: f64) -> impl Iterator<Item = Arrival> {
         let mut uniform = uniform(7);
         let mut due = 0.0;
-        (0..n).map(move |id| {
+        (0..n).map(move |_| {
             due -= uniform().ln() / rate;
             let prompt = PromptShape { tokens: 150 + (uniform() * 101.0) as u32, blocks: Vec::new() };
-            Arrival { id, due_s: due, prompt, output_tokens: 16 + (uniform() * 17.0) as u32 }
+            Arrival { due_s: due, prompt, output_tokens: 16 + (uniform() * 17.0) as u32 }
         })
     }
 
@@ -99,7 +83,7 @@ mod tests {
         let p = Profile::quickstart();
         let limits = p.limits(0.9, 8, 128).unwrap();
         let prompt = PromptShape { tokens: 200, blocks: Vec::new() };
-        let done = replay(p.costs, limits, [Arrival { id: 5, due_s: 1.0, prompt, output_tokens: 2 }]);
+        let done = replay(p.costs, limits, [Arrival { due_s: 1.0, prompt, output_tokens: 2 }]);
         let c = p.costs;
         let first = 1.0 + c.overhead + 2.0 * c.base + 200.0 * c.per_prefill_token;
         let last = first + c.base + c.per_decode + 201.0 * c.per_context_token;
@@ -114,7 +98,7 @@ mod tests {
         let limits = p.limits(0.85, 32, 256).unwrap();
         let once = replay(p.costs, limits, stream(20_000, 60.0));
         assert_eq!(once.len(), 20_000);
-        assert!(once.iter().all(|r| r.due < r.first && r.first < r.last && r.last.is_finite()));
+        assert!(once.iter().all(|r| r.at < r.first && r.first < r.last && r.last.is_finite()));
         assert_eq!(once, replay(p.costs, limits, stream(20_000, 60.0)));
     }
 
@@ -123,8 +107,7 @@ mod tests {
         let p = Profile::quickstart();
         let limits = Limits { num_blocks: 20, ..p.limits(0.9, 8, 128).unwrap() };
         let prompt = |tokens| PromptShape { tokens, blocks: Vec::new() };
-        let arrivals =
-            [(0, 400), (1, 200)].map(|(id, n)| Arrival { id, due_s: 0.0, prompt: prompt(n), output_tokens: 4 });
+        let arrivals = [400, 200].map(|n| Arrival { due_s: 0.0, prompt: prompt(n), output_tokens: 4 });
         let done = replay(p.costs, limits, arrivals);
         assert!(done[0].first.is_infinite() && done[1].last.is_finite());
     }

@@ -1,6 +1,6 @@
 //! Model of KubeAI, where its own autoscaler leaves the scale alone.
 
-use super::{Kind, Scaling, owns_itself, replicas, whole, wish};
+use super::{Kind, owns_itself, replicas, scaling, whole};
 
 /// A Model. KubeAI makes its pods itself, from its own settings, and labels them with the model's name (`api/k8s/v1/metadata.go`).
 pub const MODEL: Kind = Kind {
@@ -20,12 +20,7 @@ pub const MODEL: Kind = Kind {
     },
     unlendable: |_| None,
     replicas,
-    scaling: |scaled, replicas| Scaling {
-        plural: "models",
-        name: scaled.name.to_owned(),
-        subresource: false,
-        patch: wish(replicas),
-    },
+    scaling: |scaled, replicas| scaling("models", scaled, replicas, false),
     labels: |scaled| Some(vec![("model".to_owned(), scaled.name.to_owned())]),
     owns: owns_itself,
     template: |_, _| None,

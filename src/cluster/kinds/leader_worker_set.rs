@@ -1,6 +1,6 @@
 //! LeaderWorkerSet, as long as a group is one pod: an engine over several pods cannot be started by one worker.
 
-use super::{Kind, Scaled, Scaling, is_owned, outdated, replicas, whole, wish};
+use super::{Kind, Scaled, is_owned, outdated, replicas, scaling, whole};
 
 /// A LeaderWorkerSet. Its pods carry its name in a label of the project's API (`api/leaderworkerset/v1`).
 pub const SET: Kind = Kind {
@@ -20,12 +20,7 @@ pub const SET: Kind = Kind {
         })
     },
     replicas,
-    scaling: |scaled, replicas| Scaling {
-        plural: "leaderworkersets",
-        name: scaled.name.to_owned(),
-        subresource: true,
-        patch: wish(replicas),
-    },
+    scaling: |scaled, replicas| scaling("leaderworkersets", scaled, replicas, true),
     labels: |scaled| Some(vec![("leaderworkerset.sigs.k8s.io/name".to_owned(), scaled.name.to_owned())]),
     owns: is_owned,
     template: |scaled, _| Some(template(scaled)),

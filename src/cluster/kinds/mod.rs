@@ -69,6 +69,11 @@ pub struct Scaling {
 pub const KINDS: [&Kind; 5] =
     [&workload::DEPLOYMENT, &workload::STATEFUL_SET, &dynamo::GRAPH, &kubeai::MODEL, &leader_worker_set::SET];
 
+/// For kinds that are scaled as one object.
+fn scaling(plural: &'static str, scaled: &Scaled<'_>, replicas: u64, subresource: bool) -> Scaling {
+    Scaling { plural, name: scaled.name.to_owned(), subresource, patch: wish(replicas) }
+}
+
 /// For kinds that have no parts.
 fn whole(_: &Value, named: Option<&str>) -> Result<Option<String>, String> {
     match named {

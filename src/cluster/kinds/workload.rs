@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Labels, Scaled, Scaling, controller, outdated, owns_itself, replicas, whole, wish};
+use super::{Kind, Labels, Scaled, controller, outdated, owns_itself, replicas, scaling, whole};
 
 pub const DEPLOYMENT: Kind = Kind {
     name: "Deployment",
@@ -18,7 +18,7 @@ pub const DEPLOYMENT: Kind = Kind {
     },
     unlendable: |_| None,
     replicas,
-    scaling: |scaled, replicas| scaling("deployments", scaled, replicas),
+    scaling: |scaled, replicas| scaling("deployments", scaled, replicas, true),
     labels,
     owns: |scaled, pod| {
         // A ReplicaSet of a Deployment is called after it and after the template, whose hash its pods have too.
@@ -41,14 +41,10 @@ pub const STATEFUL_SET: Kind = Kind {
     unlendable: deletes_claims,
     owns: owns_itself,
     stuck: |_, _, _| None,
-    scaling: |scaled, replicas| scaling("statefulsets", scaled, replicas),
+    scaling: |scaled, replicas| scaling("statefulsets", scaled, replicas, true),
     template: |scaled, kept| Some(with_claims(scaled, kept)),
     ..DEPLOYMENT
 };
-
-fn scaling(plural: &'static str, scaled: &Scaled<'_>, replicas: u64) -> Scaling {
-    Scaling { plural, name: scaled.name.to_owned(), subresource: true, patch: wish(replicas) }
-}
 
 /// The labels that a selector asks for; `None` if it asks for more than labels.
 fn labels(scaled: &Scaled<'_>) -> Option<Labels> {

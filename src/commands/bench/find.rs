@@ -216,8 +216,7 @@ impl<'a> Finder<'a> {
             return format!("{} is void: {}", level.offered, summary.because.as_deref().unwrap_or_default());
         }
         let complete = level.verdict.as_ref().is_some_and(|verdict| verdict.complete);
-        let steady = matches!(level.offered, Offered::Rate(_)) && level.meta.max_concurrency.is_none();
-        let course = Course { window: level.window, ended: level.ended, complete, steady };
+        let course = Course { complete, ..level.course(level.window) };
         let failed = matches!(summary.standing, Standing::Saturated | Standing::Errors);
         for (windows, limits) in self.windows.iter_mut().zip(self.targets) {
             let verdict = judge(&level.records, limits, course, &level.client, CERTAINTY);

@@ -15,6 +15,7 @@ use super::{Failed, complain, exit, print, runtime, sink};
 use crate::cli::{BenchArgs, Sought, colour};
 use crate::progress::{Event, Sink};
 use crate::report::bench::{Finding, Ladder, Status, Summary, block, found, table, vllm_keys};
+use crate::report::pretty_json;
 use find::Finder;
 use results::Folder;
 
@@ -69,7 +70,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     drop(sink);
     let Some((first, _)) = measured.first() else { return ended.map(|()| exit::USAGE) };
     if let Some(finding) = finder.as_ref().and_then(|finder| finder.finding(&measured)) {
-        let json = finding.json().map_err(Failed::own)?;
+        let json = pretty_json(&finding);
         if let Some(folder) = folder.as_ref() {
             folder.write("find.json", json.as_bytes())?;
         }
@@ -79,7 +80,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<u8, Failed> {
     }
     let meta = first.meta.clone();
     let ladder = Ladder::of(meta.clone(), measured.iter().map(|(_, summary)| summary.clone()).collect());
-    let json = ladder.json().map_err(Failed::own)?;
+    let json = pretty_json(&ladder);
     if let Some(folder) = &folder {
         folder.write("ladder.json", json.as_bytes())?;
     }

@@ -15,7 +15,7 @@ use super::{Failed, complain, exit, print};
 use crate::cli::CompareArgs;
 use crate::report::bench::{Offered, Status};
 use crate::report::comparison::{Comparison, Equality, Seen, compared, tsv};
-use crate::report::{comparison_page, replace};
+use crate::report::{comparison_page, pretty_json, replace};
 use crate::units::Rate;
 
 pub(super) use side::{Side, of_run, traffic_of};
@@ -46,7 +46,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<u8, Failed> {
         sent_again,
     });
     comparison.warnings.extend(warnings);
-    let json = comparison.json().map_err(Failed::own)?;
+    let json = pretty_json(&comparison);
     if let Some(out) = &args.sweeps.out {
         write(out, "compare.json", &json)?;
         write(out, "compare.tsv", &tsv(&comparison))?;

@@ -2,7 +2,7 @@
 //! is one grammar and one kind of error.
 
 use std::fmt::Write;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::super::Failed;
@@ -145,9 +145,9 @@ fn lengths(text: &str) -> String {
 /// A file's kind by its first line: everybody has files of these three forms, and nobody names their form.
 fn kind_of(path: &Path) -> Result<&'static str, Failed> {
     let read = || {
-        let mut first = String::new();
-        BufReader::new(std::fs::File::open(path)?).take_line(&mut first)?;
-        Ok::<String, std::io::Error>(first)
+        let mut first = Vec::new();
+        BufReader::new(std::fs::File::open(path)?.take(FIRST)).read_until(b'\n', &mut first)?;
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&first).into_owned())
     };
     let first =
         read().map_err(|e| Failed::usage(format!("error: failed to read the dataset {}: {e}", path.display())))?;
@@ -160,19 +160,6 @@ fn kind_of(path: &Path) -> Result<&'static str, Failed> {
 
 /// The longest beginning of a first line that is looked at: a ShareGPT file may be one line of a gigabyte.
 const FIRST: u64 = 64 << 10;
-
-trait FirstLine {
-    fn take_line(self, line: &mut String) -> std::io::Result<()>;
-}
-
-impl<R: BufRead> FirstLine for R {
-    fn take_line(self, line: &mut String) -> std::io::Result<()> {
-        let mut bytes = Vec::new();
-        std::io::Read::take(self, FIRST).read_until(b'\n', &mut bytes)?;
-        line.push_str(&String::from_utf8_lossy(&bytes));
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {

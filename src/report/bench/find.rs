@@ -106,14 +106,6 @@ impl Finding {
             levels,
         }
     }
-
-    /// The text of `find.json`.
-    ///
-    /// # Errors
-    /// Those of the serialiser, which a finding gives no cause for.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
-    }
 }
 
 impl Answer {
@@ -285,6 +277,7 @@ fn short(status: Status) -> &'static str {
 mod tests {
     use super::super::fixtures::{level, records};
     use super::*;
+    use crate::report::pretty_json;
 
     const SLO: &str = "ttft_p95=400ms,tpot_p99=30ms";
 
@@ -396,7 +389,7 @@ mod tests {
     #[test]
     fn the_file_reads_back() {
         let finding = finding(&[(SLO, at(50.0, 45.0, 56.0))], &[(8, 0.05), (64, 0.5)]);
-        let text = finding.json().unwrap();
+        let text = pretty_json(&finding);
         assert_eq!(serde_json::from_str::<Finding>(&text).unwrap(), finding);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["version"], &value["find"]), (&1.into(), &"users".into()));

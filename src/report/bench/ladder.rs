@@ -47,14 +47,6 @@ impl Ladder {
     pub fn has_promises(&self) -> bool {
         self.levels.iter().any(|s| s.goodput_limits.is_some())
     }
-
-    /// The text of `ladder.json`.
-    ///
-    /// # Errors
-    /// Those of the serialiser, which a ladder gives no cause for.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
-    }
 }
 
 fn sentences(levels: &[Summary], highest: Option<usize>, failing: Option<&Summary>) -> Vec<String> {
@@ -89,6 +81,7 @@ fn sentences(levels: &[Summary], highest: Option<usize>, failing: Option<&Summar
 mod tests {
     use super::super::fixtures::at_rate;
     use super::*;
+    use crate::report::pretty_json;
     use crate::units::Rate;
 
     fn ladder(standings: &[(f64, Standing)]) -> Ladder {
@@ -149,7 +142,7 @@ mod tests {
     #[test]
     fn the_file_reads_back() {
         let ladder = ladder(&[(1.0, Standing::Pass), (2.0, Standing::Fail)]);
-        let text = ladder.json().unwrap();
+        let text = pretty_json(&ladder);
         assert_eq!(serde_json::from_str::<Ladder>(&text).unwrap(), ladder);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&value["version"], &value["highest"]), (&1.into(), &0.into()));

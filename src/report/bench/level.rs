@@ -48,12 +48,10 @@ impl Level {
         let to = if cut_short { Seconds(to.0.min(self.ended.0).max(from.0)) } else { to };
         Window { from, to }
     }
-}
 
-impl Level {
     /// How it went, its window filled to its end. Only arrivals at a rate are steady: a recording may grow busier, users wait for each
     /// other's answers, and a burst is a backlog.
-    pub(super) fn course(&self, window: Window) -> Course {
+    pub fn course(&self, window: Window) -> Course {
         let steady = matches!(self.offered, Offered::Rate(_)) && self.meta.max_concurrency.is_none();
         Course { window, ended: self.ended, complete: true, steady }
     }

@@ -6,7 +6,7 @@ use super::VERSION;
 use super::level::{Level, Offered};
 use super::spread::Spread;
 use super::summary::Summary;
-use crate::clock::Utc;
+use crate::clock::utc;
 use crate::load::RequestRecord;
 use crate::settings::Endpoint;
 use crate::units::{Rate, Seconds};
@@ -56,7 +56,6 @@ fn ours(level: &Level, summary: &Summary) -> Value {
 
 fn about(level: &Level, summary: &Summary) -> Map<String, Value> {
     let meta = &level.meta;
-    let Utc { year, month, day, hour, minute, second } = Utc::of(meta.started);
     let endpoint = match meta.endpoint {
         Endpoint::Completions => "openai",
         Endpoint::Chat => "openai-chat",
@@ -69,7 +68,7 @@ fn about(level: &Level, summary: &Summary) -> Map<String, Value> {
         Offered::AllAtOnce(_) | Offered::Recorded => (f64::INFINITY, None),
     };
     object(json!({
-        "date": format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}"),
+        "date": utc(meta.started, "%Y%m%d-%H%M%S"),
         "endpoint_type": endpoint,
         "backend": endpoint,
         "label": meta.label,

@@ -85,12 +85,7 @@ impl WindowSeen {
     /// The limit that the window broke, as far as it is known which.
     fn broke(&self) -> Option<&str> {
         let verdict = self.summary.verdict.as_ref()?;
-        let broken = |seen: &LimitSeen| match seen {
-            LimitSeen::Margin(margin, _) => *margin > 0.0,
-            LimitSeen::Broken => true,
-            LimitSeen::Unknown => false,
-        };
-        let of_binding = verdict.limits.iter().zip(&self.seen).filter(|(_, seen)| broken(seen));
+        let of_binding = verdict.limits.iter().zip(&self.seen).filter(|(_, seen)| seen.broken());
         let binding = of_binding.clone().find(|(limit, _)| Some(&limit.key) == verdict.binding.as_ref());
         binding.or_else(|| of_binding.clone().next()).map(|(limit, _)| limit.key.as_str())
     }

@@ -168,14 +168,6 @@ impl Comparison {
             warnings,
         }
     }
-
-    /// The text of `compare.json`.
-    ///
-    /// # Errors
-    /// Those of the serialiser, which a comparison gives no cause for.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
-    }
 }
 
 pub(super) fn known(range: Range, windows: &[LevelWindow]) -> Known {
@@ -292,6 +284,7 @@ mod tests {
     use crate::report::bench::{Level, text::WIDTH};
     use crate::report::comparison_page;
     use crate::report::html::tests::assert_well_formed;
+    use crate::report::pretty_json;
     use crate::units::Rate;
 
     const SLO: &str = "ttft_p95=400ms,tpot_p99=30ms";
@@ -400,7 +393,7 @@ mod tests {
         let difference = found.difference.unwrap();
         assert!((difference.ratio - 0.538).abs() < 0.05 && difference.is_seen(), "{difference:?}");
         assert!(difference.from < difference.ratio && difference.ratio < difference.to);
-        let text = serde_json::from_str::<Comparison>(&found.json().unwrap()).unwrap();
+        let text = serde_json::from_str::<Comparison>(&pretty_json(&found)).unwrap();
         assert_eq!(text.answers, found.answers);
         let rows = tsv(&found);
         let rows: Vec<Vec<&str>> = rows.lines().map(|line| line.split('\t').collect()).collect();

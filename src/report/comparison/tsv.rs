@@ -2,7 +2,8 @@
 
 use super::NAMES;
 use super::data::Comparison;
-use crate::report::bench::{Offered, Spread, Status};
+use crate::report::bench::{Offered, Spread};
+use crate::report::word;
 use crate::units::Seconds;
 
 /// Two rows of kind `breakpoint`, one of kind `difference`, and one of kind `level` for each side and level. A field that nobody knows is empty.
@@ -21,16 +22,9 @@ tpot_p50_ms\ttpot_p95_ms\ttpot_p99_ms\toutput_tokens_per_second\tcached_share\ta
     };
     let mut text = format!("{HEAD}\n");
     for (name, answer) in NAMES.iter().zip(&comparison.answers) {
-        let status = match answer.status {
-            Status::Found => "found",
-            Status::NothingKept => "nothing-kept",
-            Status::AllKept => "all-kept",
-            Status::NotBracketed => "not-bracketed",
-            Status::TooFewRequests => "too-few-requests",
-        };
         let mut fields = vec!["breakpoint".to_owned(), (*name).to_owned(), unit.to_owned()];
         fields.extend([answer.level, answer.from, answer.to].map(number));
-        fields.extend([status.to_owned(), answer.binding.clone().unwrap_or_default()]);
+        fields.extend([word(answer.status), answer.binding.clone().unwrap_or_default()]);
         text += &row(fields);
     }
     if let Some(d) = comparison.difference {

@@ -105,14 +105,6 @@ impl Verified {
         }
     }
 
-    /// The text of `verify.json`.
-    ///
-    /// # Errors
-    /// Those of the serialiser, which this gives no cause for.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
-    }
-
     /// In 80 columns.
     pub fn text(&self) -> String {
         let mut text = entry("engine", 10, &self.side.what);

@@ -1,16 +1,13 @@
-//! The page of a comparison: the answer, each limit's quantile over the levels on both sides, the levels, the turns, and how it was measured.
+//! The page of a comparison: the answer, each limit's quantile over the levels on both sides, the turns, and what the terminal shows.
 
 use super::chart::{Axis, Chart};
 use super::{
     BOX, CIRCLE, DASH, DIAMOND, Shell, UPRIGHT, escaped, figure, legend, list, missing, paragraph, promise, shell,
     table, tile, unit,
 };
-use crate::report::bench::spread::QUANTILES;
 use crate::report::bench::text::{NOTHING, millis, percent};
 use crate::report::bench::{Answer, Offered, Status};
-use crate::report::comparison::{
-    Cell, Comparison, Difference, LevelCompared, NAMES, compared, interval, signed, told_by_turn,
-};
+use crate::report::comparison::{Comparison, LevelCompared, NAMES, compared, interval, signed, told_by_turn};
 use crate::units::Seconds;
 
 /// The colours of A and B, as other pages have them for defaults and the tuned point.
@@ -23,9 +20,8 @@ pub fn comparison_page(comparison: &Comparison) -> String {
     let sections = [
         ("answer", "Answer", "The answer", answer(comparison)),
         ("limits", "Limits", "Each limit over the levels", limits(comparison)),
-        ("levels", "Levels", "Both sides at each level", levels(comparison)),
         ("turns", "Turns", "By turn of a conversation", turns(comparison)),
-        ("setup", "Set-up", "What differs, and how it was measured", setup(comparison)),
+        ("levels", "Levels", "What differs, and each level, as the terminal shows them", terminal(comparison)),
     ];
     let (headline, rest) = comparison.because.split_once("; ").unwrap_or((&comparison.because, ""));
     let sentence = |text: &str| {
@@ -149,54 +145,6 @@ fn curves(comparison: &Comparison, key: &str, at_most: Seconds) -> String {
     figure(&title, &chart.svg(), "")
 }
 
-fn levels(comparison: &Comparison) -> String {
-    let mut head: Vec<String> = vec![unit_of(comparison).to_owned(), "side".to_owned()];
-    for metric in ["TTFT", "TPOT"] {
-        head.extend(QUANTILES.map(|(name, _)| format!("{metric} {name}, ms")));
-    }
-    let any = |has: fn(&Cell) -> bool| comparison.levels.iter().flat_map(|level| &level.sides).any(has);
-    let (accepts, replicas) =
-        (any(|cell| cell.acceptance_length.is_some()), any(|cell| !cell.replica_shares.is_empty()));
-    head.extend(["tokens/s", "cached", "failed", "breaks"].map(str::to_owned));
-    head.extend(accepts.then(|| "accepted".to_owned()));
-    head.extend(replicas.then(|| "requests by replica".to_owned()));
-    let row = |level: &LevelCompared, side: usize| {
-        let cell: &Cell = &level.sides[side];
-        let mut row = vec![level.offered.size().map_or(String::new(), |size| size.to_string()), NAMES[side].to_owned()];
-        for spread in [&cell.ttft, &cell.tpot] {
-            row.extend(QUANTILES.map(|(_, value)| millis(spread.as_ref().map(value))));
-        }
-        let told = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
-        let shares: Vec<String> = cell.replica_shares.iter().map(|share| percent(*share)).collect();
-        row.extend([
-            told(cell.output_throughput.map(|rate| format!("{:.0}", rate.0))),
-            told(cell.cached_share.map(percent)),
-            cell.failed.to_string(),
-            cell.breaks(),
-        ]);
-        row.extend(accepts.then(|| told(cell.acceptance_length.map(|length| format!("{length:.2}")))));
-        row.extend(replicas.then(|| told((!shares.is_empty()).then(|| shares.join(" / ")))));
-        row
-    };
-    let rows: Vec<Vec<String>> = comparison.levels.iter().flat_map(|level| [row(level, 0), row(level, 1)]).collect();
-    let mut html = table(&head, &rows);
-    let shown = |(key, difference): (&String, &Difference)| {
-        format!("{key}: {} ({})", signed(difference.ratio), interval(difference))
-    };
-    let paired: Vec<String> = comparison
-        .levels
-        .iter()
-        .filter(|level| !level.differences.is_empty())
-        .map(|level| {
-            format!("{}: {}", level.offered, level.differences.iter().map(shown).collect::<Vec<_>>().join("; "))
-        })
-        .collect();
-    if !paired.is_empty() {
-        html += &format!("<h3>B against A, paired by sweep</h3>{}", list(&paired));
-    }
-    html
-}
-
 fn turns(comparison: &Comparison) -> String {
     let Some(level) = told_by_turn(comparison) else {
         return missing("The traffic has no conversations of several turns.");
@@ -254,35 +202,7 @@ fn turns(comparison: &Comparison) -> String {
     )
 }
 
-fn setup(comparison: &Comparison) -> String {
-    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
-    let rows: Vec<Vec<String>> =
-        comparison.differs.iter().map(|d| vec![d.name.clone(), told(&d.a), told(&d.b)]).collect();
-    let differs = if rows.is_empty() {
-        paragraph("Nothing differs that the servers tell.")
-    } else {
-        table(&["what differs", "A", "B"].map(str::to_owned), &rows)
-    };
-    let same = if comparison.same.is_empty() { "nothing".to_owned() } else { comparison.same.join(", ") };
-    let facts = [
-        format!("The same on both sides: {same}."),
-        format!("Workload: {}; seed {}.", comparison.workload, comparison.seed),
-        format!(
-            "{} sweeps of {} levels on both sides, the order turned from one to the next, within {}.",
-            comparison.sweeps,
-            comparison.levels.len(),
-            comparison.seconds
-        ),
-        format!("Prefix caches: {}.", comparison.cache),
-    ];
-    let text = format!(
-        "<details><summary>As the terminal shows it</summary><pre>{}</pre></details>",
-        escaped_lines(&compared(comparison))
-    );
-    format!("{differs}{}{text}", list(&facts))
-}
-
-/// Text of several lines that stays text.
-fn escaped_lines(text: &str) -> String {
-    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+fn terminal(comparison: &Comparison) -> String {
+    let lines: Vec<String> = compared(comparison).lines().map(escaped).collect();
+    format!("<pre>{}</pre>", lines.join("\n"))
 }

@@ -1,7 +1,7 @@
 //! (g) Everything to repeat it.
 
 use super::{escaped, missing, table};
-use crate::clock::Utc;
+use crate::clock::{RFC_3339, utc};
 use crate::journal::Status;
 use crate::problems::join;
 use crate::report::data::ReportData;
@@ -15,7 +15,7 @@ pub(super) fn section(data: &ReportData<'_>) -> String {
     let engine = &header.plan.engine;
     let command = if engine.kind.is_simulated() { "autotune sim-engine".to_owned() } else { engine.command.join(" ") };
     let rows = [
-        ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), |at| Utc::of(at).to_string())),
+        ("finished", outcome.finished.map_or_else(|| "not yet".to_owned(), |at| utc(at, RFC_3339))),
         ("autotune", header.autotune.clone()),
         ("engine", outcome.engine_version.clone().unwrap_or_default()),
         ("model", outcome.model.clone().unwrap_or_default()),

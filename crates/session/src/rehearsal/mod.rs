@@ -3,8 +3,8 @@
 //! Nothing here is a measurement, and only the requests of a [`recorded`] session are written. The main job's code runs on another rig.
 
 mod scope;
+mod spending;
 mod spread;
-mod trace;
 mod truth;
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::path::Path;
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use crate::events::Sink;
+use crate::events::{Silent, Sink};
 use crate::journal::{Conclusion, Cost, Entry, Gain, Header, Journal, PointResult, Record, Status};
 use crate::rig::SimulatedRig;
 use crate::search::MakeStrategy;
@@ -25,9 +25,8 @@ use autotune_twin::Profile;
 use autotune_workload::Material;
 
 pub use scope::{ScopeError, not_simulated};
+pub use spending::Spending;
 pub use spread::Spread;
-use trace::IncumbentRecorder;
-pub use trace::{Improvement, Spending};
 pub use truth::{NoTruth, Truth};
 
 /// Requests of each replay that decides a true limit: with 20,000 limits near the knee still come out 4 % too low.
@@ -64,6 +63,24 @@ pub struct Job<'a> {
     pub sink: &'a dyn Sink,
 }
 
+impl<'a> Job<'a> {
+    /// One engine at a time, as its profile says it is, searched in the plan's own way. Nobody hears its steps.
+    pub fn of(plan: &'a Plan, profile: &'a Profile, material: &'a Material, truth_requests: usize) -> Self {
+        let (deviations, strategy) = (Deviations::default(), crate::search::strategy);
+        Job {
+            plan,
+            profile,
+            material,
+            deviations,
+            workers: 1,
+            strategy,
+            truth_requests,
+            progress: &|_, _, _| (),
+            sink: &Silent,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rehearsed {
     pub seed: u64,
@@ -75,8 +92,6 @@ pub struct Rehearsed {
     pub elapsed: Seconds,
     /// What its time went into.
     pub spending: Spending,
-    /// Its best points so far, one after the other.
-    pub improved: Vec<Improvement>,
     pub baseline: Option<PointResult>,
     pub best: Option<PointResult>,
     /// The certified rate of the chosen point over that of the defaults, minus one; by estimates where not both were certified.
@@ -201,7 +216,6 @@ pub fn rehearse(job: Job<'_>, seeds: &[u64]) -> Result<Rehearsal, RehearsalError
 fn play(
     job: &Job<'_>,
     seed: u64,
-    sink: &dyn Sink,
     folder: Option<Folder>,
     journal: Journal,
 ) -> Result<(Conclusion, Journal, Seconds), RehearsalError> {
@@ -212,8 +226,8 @@ fn play(
             .first_start(job.deviations.first_start)
     };
     let rigs = (0..job.workers.max(1)).map(|_| rig()).collect();
-    let trial_runner = TrialRunner::new(rigs, job.plan, seed, sink, folder, journal);
-    let mut session = Session::new(trial_runner, job.plan, sink).with_strategy(job.strategy);
+    let trial_runner = TrialRunner::new(rigs, job.plan, seed, job.sink, folder, journal);
+    let mut session = Session::new(trial_runner, job.plan, job.sink).with_strategy(job.strategy);
     // The simulated rig waits for nothing: the session ends when it is first asked, and needs no runtime.
     let ended = session.run().now_or_never();
     let stuck = || Err(RunnerError::Machine("the simulated rig waits for something".into()));
@@ -230,7 +244,7 @@ pub fn recorded(job: &Job<'_>, header: Header, begun: f64, folder: &Path) -> Res
     let (seed, folder) = (header.seed, Folder { writer: None, path: folder.to_owned() });
     let first = Entry { at: begun, record: Record::Header(Box::new(header)) };
     let journal = Journal { entries: vec![first], ..Journal::default() };
-    let (_, mut journal, _) = play(job, seed, job.sink, Some(folder), journal)?;
+    let (_, mut journal, _) = play(job, seed, Some(folder), journal)?;
     let spent = |records: usize| Cost::of(&journal.entries[..records]).engine_seconds.0;
     let times: Vec<f64> = (1..=journal.entries.len()).map(|records| begun + spent(records)).collect();
     journal.entries.iter_mut().zip(times).for_each(|(entry, at)| entry.at = at);
@@ -242,10 +256,8 @@ pub fn recorded(job: &Job<'_>, header: Header, begun: f64, folder: &Path) -> Res
 /// # Errors
 /// It cannot go on.
 pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
-    let recorder = IncumbentRecorder::new(job.sink);
-    let (conclusion, journal, elapsed) = play(job, seed, &recorder, None, Journal::default())?;
-    let entries = journal.entries;
-    let (cost, spending, improved) = (Cost::of(&entries), Spending::of(&entries), recorder.improvements(&entries));
+    let (conclusion, journal, elapsed) = play(job, seed, None, Journal::default())?;
+    let (cost, spending) = (Cost::of(&journal.entries), Spending::of(&journal.entries));
     let (gain, gain_certified) = gain(&conclusion).map_or((None, false), |(gain, certified)| (Some(gain), certified));
     let Conclusion { status, because, baseline, best, left_out, .. } = conclusion;
     let stated = best.as_ref().zip(baseline.as_ref()).and_then(|(best, baseline)| Gain::of(best, baseline));
@@ -256,7 +268,6 @@ pub fn session(job: &Job<'_>, seed: u64) -> Result<Rehearsed, RehearsalError> {
         cost,
         elapsed,
         spending,
-        improved,
         baseline,
         best,
         gain,

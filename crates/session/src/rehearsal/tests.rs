@@ -1,7 +1,6 @@
 //! Rehearsals of small jobs: what they say, what they refuse, and that they repeat.
 
 use super::*;
-use crate::events::Silent;
 use crate::journal::Record;
 use crate::quickstart::quickstart as plan;
 use autotune_plan::engine::diagnosis::Cause;
@@ -16,21 +15,7 @@ const SMALL: [(&str, &str); 4] = [
 ];
 
 fn run(plan: &Plan, profile: &Profile, seeds: &[u64], truth_requests: usize) -> Result<Rehearsal, RehearsalError> {
-    let material = Material::default();
-    rehearse(
-        Job {
-            plan,
-            profile,
-            material: &material,
-            deviations: Deviations::default(),
-            workers: 1,
-            strategy: crate::search::strategy,
-            truth_requests,
-            progress: &|_, _, _| (),
-            sink: &Silent,
-        },
-        seeds,
-    )
+    rehearse(Job::of(plan, profile, &Material::default(), truth_requests), seeds)
 }
 
 #[test]
@@ -41,12 +26,10 @@ fn a_rehearsal_tells_cost_gain_and_truth() {
     assert_eq!(rehearsal.statuses.iter().map(|(_, count)| count).sum::<usize>(), 3);
     assert!(rehearsal.launches.unwrap().median >= 3.0);
     for session in &rehearsal.sessions {
-        let spent: Vec<f64> = session.improved.iter().map(|i| i.spent.0).collect();
-        assert!(spent.is_sorted() && spent[0] > 0.0 && session.improved[0].point == plan.space.baseline(), "{spent:?}");
         let (spending, whole) = (session.spending, session.cost.engine_seconds.0);
         let proof = (spending.proof_launches + spending.proof_probes + spending.proof_bursts).0;
-        assert!(proof > 0.0 && spent[spent.len() - 1] + proof <= whole + 1e-9);
         let searching = spending.launches + spending.probes + spending.bursts;
+        assert!(proof > 0.0 && searching.0 > 0.0, "{spending:?}");
         assert!((searching.0 + proof - whole).abs() < 1e-6, "nothing is left out: {spending:?} of {whole}");
     }
     let budget = rehearsal.budget.0 * 1.1;
@@ -134,18 +117,8 @@ fn an_engine_that_starts_and_runs_out_of_memory_under_load_is_told_so() {
 fn the_truth_is_told_or_why_there_is_none() {
     let job = |plan: &Plan| {
         let (profile, material) = (Profile::quickstart(), Material::default());
-        let job = Job {
-            plan,
-            profile: &profile,
-            material: &material,
-            deviations: Deviations::default(),
-            workers: 1,
-            strategy: crate::search::strategy,
-            truth_requests: 1500,
-            progress: &|_, _, _| (),
-            sink: &Silent,
-        };
-        Truth::in_time(job).map(|truth| truth.best().map(|(point, rate)| (point.clone(), rate)))
+        Truth::in_time(Job::of(plan, &profile, &material, 1500))
+            .map(|truth| truth.best().map(|(point, rate)| (point.clone(), rate)))
     };
     let (point, rate) = job(&plan(&SMALL)).unwrap().unwrap();
     assert_eq!(point.get("max-num-seqs"), Some(&autotune_plan::space::Value::Int(16)), "{point} {rate}");

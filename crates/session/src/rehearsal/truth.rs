@@ -3,14 +3,15 @@
 //! By replay of the steady engine: only for traffic whose times do not depend on the answers, and without what noise adds.
 
 use super::Job;
-use crate::rig::{SimulatedRig, prompt_shape};
+use crate::rig::{SimulatedEngine, SimulatedRig, prompt_shape};
+use crate::verdict::paired::latency;
 use autotune_numerics::bisection::narrowed;
 use autotune_numerics::overlap::most_at_once;
 use autotune_numerics::parallel;
 use autotune_plan::settings::{ArrivalProcess, Limit, Metric, Plan, WorkloadKind};
 use autotune_plan::space::{Point, candidates};
 use autotune_records::units::{Rate, Seconds};
-use autotune_twin::{Arrival, EngineFlags, Kernels, Limits, Replayed, Scheduler, Speculation, StepCosts, replay_in};
+use autotune_twin::{Arrival, EngineFlags, Launch, Scheduler, Speculation, replay_in};
 use autotune_workload::{Demand, Pace, mean_output_tokens, source};
 
 /// Limits are known within this factor.
@@ -71,15 +72,8 @@ impl Truth {
         }
         let points = candidates(&plan.space, &Point::default(), plan.space.size(), 0);
         let limit = |point: &Point| -> Option<Rate> {
-            let (flags, limits) = (rig.flags(point).ok()?, rig.limits(point)?);
-            let engine = Engine {
-                costs: profile.costs,
-                kernels: profile.kernels(),
-                limits,
-                max_seqs_before_oom: profile.max_seqs_before_oom(&flags),
-                flags,
-            };
-            Some(Rate(highest(|rate| engine.holds(&plan.slo, &drawn, rate))))
+            let engine = rig.engine(point, Launch::MEDIAN).ok()?;
+            Some(Rate(highest(|rate| holds(&engine, &plan.slo, &drawn, rate))))
         };
         let limits = parallel::map(&points, limit, |done| (job.progress)("true limits", done, points.len()));
         let mut points: Vec<(Point, Option<Rate>)> = points.into_iter().zip(limits).collect();
@@ -133,58 +127,36 @@ fn draw(job: Job<'_>) -> Vec<Arrival> {
         .map(|planned| {
             // Prompts that share nothing on purpose need no hashes, which only cost memory.
             let prompt = prompt_shape(&planned.prompt, job.profile.memory.block_size, planned.shared_tokens > 0);
-            Arrival { id: u64::from(planned.id), due_s: planned.due.0, prompt, output_tokens: planned.output_tokens }
+            Arrival { due_s: planned.due.0, prompt, output_tokens: planned.output_tokens }
         })
         .collect()
 }
 
-/// What a replay needs to know of a point.
-struct Engine {
-    costs: StepCosts,
-    kernels: Option<&'static Kernels>,
-    limits: Limits,
-    max_seqs_before_oom: u32,
-    flags: EngineFlags,
-}
-
-impl Engine {
-    /// Whether every promise holds over all requests at that rate, and the memory does.
-    fn holds(&self, slo: &[Limit], requests: &[Arrival], rate: f64) -> bool {
-        let too_long = |a: &Arrival| a.prompt.tokens + a.output_tokens > self.flags.max_model_len;
-        let arrivals = requests.iter().filter(|a| !too_long(a)).map(|a| {
-            let mut arrival = Arrival { due_s: a.due_s / rate, ..a.clone() };
-            if !self.flags.prefix_caching {
-                arrival.prompt.blocks.clear();
-            }
-            arrival
-        });
-        let EngineFlags { draft_tokens, acceptance, .. } = self.flags;
-        let drafts = (draft_tokens > 0).then(|| Speculation::new(draft_tokens, acceptance, SEED));
-        let idle = Scheduler::new(self.costs, self.limits).on(self.kernels).sparing(true);
-        let done = replay_in(&mut idle.speculating(drafts), &self.costs, arrivals);
-        let outputs: Vec<u32> = requests.iter().filter(|a| !too_long(a)).map(|a| a.output_tokens).collect();
-        // A request that the engine refuses breaks every promise.
-        let refused = requests.len() - done.len();
-        let kept = slo.iter().all(|limit| {
-            let broken = done.iter().zip(&outputs).filter(|(r, out)| latency(limit.metric, r, **out) > limit.at_most.0);
-            (refused + broken.count()) as f64 <= (1.0 - limit.quantile) * requests.len() as f64 + 1e-6
-        });
-        // At least as many requests are unanswered at once as run.
-        let most = || most_at_once(done.iter().map(|r| (r.due, r.last)));
-        kept && (self.max_seqs_before_oom >= self.limits.max_num_seqs || most() <= self.max_seqs_before_oom)
-    }
-}
-
-fn latency(metric: Metric, request: &Replayed, output_tokens: u32) -> f64 {
-    match metric {
-        Metric::Ttft => request.first - request.due,
-        Metric::E2e => request.last - request.due,
-        // A replay tells no gaps; `replayable` has refused promises about them.
-        Metric::Tpot | Metric::Itl if request.last.is_infinite() => f64::INFINITY,
-        Metric::Tpot | Metric::Itl => {
-            (request.last - request.first) / f64::from(output_tokens.saturating_sub(1).max(1))
+/// Whether every promise holds over all requests at that rate, and the memory does.
+fn holds(engine: &SimulatedEngine, slo: &[Limit], requests: &[Arrival], rate: f64) -> bool {
+    let EngineFlags { draft_tokens, acceptance, max_model_len, prefix_caching, .. } = engine.flags;
+    let fits = |a: &&Arrival| a.prompt.tokens + a.output_tokens <= max_model_len;
+    let arrivals = requests.iter().filter(fits).map(|a| {
+        let mut arrival = Arrival { due_s: a.due_s / rate, ..a.clone() };
+        if !prefix_caching {
+            arrival.prompt.blocks.clear();
         }
-    }
+        arrival
+    });
+    let drafts = (draft_tokens > 0).then(|| Speculation::new(draft_tokens, acceptance, SEED));
+    let idle = Scheduler::new(engine.costs, engine.limits).on(engine.kernels).sparing(true);
+    let done = replay_in(&mut idle.speculating(drafts), &engine.costs, arrivals);
+    let flights = || done.iter().zip(requests.iter().filter(fits)).map(|(answer, a)| (*answer, a.output_tokens));
+    // A request that the engine refuses breaks every promise.
+    let refused = requests.len() - done.len();
+    let kept = slo.iter().all(|limit| {
+        let breaks = |flight| latency(limit.metric, flight).is_some_and(|latency| latency > limit.at_most.0);
+        let broken = flights().filter(|flight| flight.0.last.is_infinite() || breaks(*flight)).count();
+        (refused + broken) as f64 <= (1.0 - limit.quantile) * requests.len() as f64 + 1e-6
+    });
+    // At least as many requests are unanswered at once as run.
+    let most = || most_at_once(done.iter().map(|r| (r.at, r.last)));
+    kept && (engine.max_seqs_before_oom >= engine.limits.max_num_seqs || most() <= engine.max_seqs_before_oom)
 }
 
 /// The highest rate at which something holds that holds below some rate and not above it; 0 where it never does.

@@ -82,11 +82,6 @@ impl SimulatedRig {
         Ok(flags)
     }
 
-    /// What the engine would run with under that point; `None` if it would not start.
-    pub fn limits(&self, point: &Point) -> Option<Limits> {
-        self.engine(point, Launch::MEDIAN).ok().map(|engine| engine.limits)
-    }
-
     /// The engine of a point, with the random deviation of this launch, or why it does not start.
     pub fn engine(&self, point: &Point, launch: Launch) -> Result<SimulatedEngine, Diagnosis> {
         let flags = self.flags(point).map_err(refused)?;
