@@ -35,7 +35,7 @@ const fn reference(name: &'static str, workers: usize) -> Arm {
     Arm { name, strategy: REFERENCE, twin: true, workers }
 }
 
-/// The arm that the others are compared with.
+/// The arm whose minutes are shown, and that a quick run holds to its bars.
 pub const REFERENCE: &str = "bayes";
 
 /// Every arm. One that this build does not know is left out, and so are those of several workers unless they are asked for.

@@ -118,11 +118,11 @@ pub struct Apply {
     pub dry_run: bool,
 }
 
-/// How a request's body is meant.
+// Content types of a request's body.
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
-/// JSON is YAML.
+/// Server-side apply takes YAML, and JSON is YAML.
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Who changes objects, as `kubectl get --show-managed-fields` names it.

@@ -58,8 +58,8 @@ pub fn write(folder: &Path, journal: &Journal) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// Writes `report.html` and `report.md` beside the journal, from it and the requests that lie there. A session that was rehearsed has the name of
-/// its profile.
+/// Writes `report.html` and `report.md` beside the journal, from it and the requests that lie there. `rehearsed` is the profile of a session that
+/// was rehearsed: its report says that nothing was measured.
 pub fn write_report(folder: &Path, journal: &Journal, rehearsed: Option<&str>) -> Result<[PathBuf; 2], ReportError> {
     let data = data::ReportData::new(journal, folder).rehearsed(rehearsed);
     let paths = [folder.join("report.html"), folder.join("report.md")];
@@ -68,12 +68,12 @@ pub fn write_report(folder: &Path, journal: &Journal, rehearsed: Option<&str>) -
     Ok(paths)
 }
 
-/// The word by which JSON names one of several things; empty for what is no text there.
+/// The name of a value in JSON; empty where JSON has no text for it.
 pub(crate) fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// JSON for files and pipes, the same wherever it is written, so that its digest is too.
+/// JSON for files and pipes, the same wherever it is written, so that its digest is too. Empty where a value cannot be JSON, which none of ours is.
 pub fn pretty_json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

@@ -7,7 +7,8 @@
 Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. GPUs of the machine are hidden. Both
 arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations without a twin. Afterwards every point that was
 chosen, and the defaults, serve on one set of cores or more, until all sets are busy, and `bench --find rate` looks for their limit. The truth of a point is
-the median. Sessions that a FOLDER holds already are not run again. AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
+the median. Sessions that FOLDER holds are not run again, and those that were interrupted go on.
+AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from queue import Queue
 
 options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 options.add_argument("--sessions", type=int, default=10, help="of each arm")
-options.add_argument("--first-seed", type=int, default=1, help="of the sessions of each arm")
+options.add_argument("--first-seed", type=int, default=1, help="seed of the first session of each arm; the next ones follow")
 options.add_argument("--budget", help="of each session; without it that of the space file")
 options.add_argument("--space", default="search-spaces/vllm-cpu.toml")
 options.add_argument("--cores", type=int, default=2, help="of each session")
@@ -60,11 +61,13 @@ def pinned(cores):
 def session(of):
     """One arm with one seed, on cores of its own."""
     arm, seed = of
-    if os.path.exists(f"{out}/{arm}-{seed}/outcome.json"):
+    folder = f"{out}/{arm}-{seed}"
+    if os.path.exists(f"{folder}/outcome.json") and json.load(open(f"{folder}/outcome.json"))["status"] != "interrupted":
         return
     cores = places.get()
     try:
-        command = [*arms[arm], "--space", options.space if arm == "bayes" else plain, "--seed", str(seed), "--out", f"{out}/{arm}-{seed}", "--verbose"]
+        command = [*arms[arm], "--space", options.space if arm == "bayes" else plain, "--seed", str(seed), "--out", folder, "--verbose"]
+        command += ["--resume"] if os.path.exists(f"{folder}/journal.jsonl") else []
         with open(f"{out}/{arm}-{seed}.log", "w") as log:
             subprocess.run(command + (["--budget", options.budget] if options.budget else []), stdout=log, stderr=log, preexec_fn=pinned(cores))
     finally:
@@ -89,9 +92,10 @@ def limit(arguments, name, cores):
                     break
                 except OSError:
                     time.sleep(0.5)
+            folder = tempfile.mkdtemp(prefix=f"{name}.", dir=out)
             slo = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
             find = [program, "bench", "--url", url, "--workload", options.space, "--slo", slo, "--find", "rate", "--duration", "35s", "--seed", "3",
-                    "--budget", options.find_budget, "--out", f"{out}/{name}", "--quiet"]
+                    "--budget", options.find_budget, "--out", folder, "--quiet"]
             subprocess.run(find, stdout=log, stderr=log, preexec_fn=pinned(cores))
         finally:
             os.killpg(engine.pid, signal.SIGTERM)
@@ -102,7 +106,7 @@ def limit(arguments, name, cores):
                 engine.wait()
             engines.discard(engine.pid)
     try:
-        (answer,) = json.load(open(f"{out}/{name}/find.json"))["answers"]
+        (answer,) = json.load(open(f"{folder}/find.json"))["answers"]
         return answer["level"] and (answer["level"], answer["from"], answer["to"])
     except FileNotFoundError:
         return None

@@ -31,10 +31,10 @@ pub fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// How `utc` writes a moment as RFC 3339 has it, such as 2026-11-21T06:14:13Z.
+/// The format of RFC 3339 in whole seconds, for [`utc`]: 2026-11-21T06:14:13Z.
 pub const RFC_3339: &str = "%Y-%m-%dT%H:%M:%SZ";
 
-/// A moment in UTC in that format of `strftime`. Fractions of the seconds since the Unix epoch are dropped.
+/// A moment in UTC, written in a format of `strftime`. Fractions of a second are dropped.
 pub fn utc(unix_seconds: f64, format: &str) -> String {
     jiff::Timestamp::from_second(unix_seconds.floor() as i64).unwrap_or_default().strftime(format).to_string()
 }

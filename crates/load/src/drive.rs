@@ -319,7 +319,7 @@ impl Drive {
         let text = answer.error.is_none().then_some(answer.text.as_str());
         let Answer { tokens_in, tokens_cached, tokens_out, error, why, gaps, .. } = answer;
         let first = answer.first.map(since);
-        let of_answer = RequestRecord {
+        let record = RequestRecord {
             first,
             last,
             tokens_in,
@@ -331,8 +331,8 @@ impl Drive {
             ..cut_off(flight, ended)
         };
         self.source.answered(flight.id, last.filter(|_| text.is_some()).unwrap_or(ended), text);
-        watch.ended(&of_answer);
-        self.records.push(of_answer);
+        watch.ended(&record);
+        self.records.push(record);
     }
 
     /// Ends requests that exceed the time limit, and records them as failures.
@@ -359,7 +359,7 @@ fn micros(start: Instant, at: Instant) -> u64 {
     at.saturating_duration_since(start).as_micros() as u64
 }
 
-/// The record of a request that is given up without its whole answer.
+/// The record of a request that is given up without its whole answer; an answer that came sets what it knows over it.
 fn cut_off(flight: &Flight, now: Seconds) -> RequestRecord {
     RequestRecord {
         id: flight.id,

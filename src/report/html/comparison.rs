@@ -204,5 +204,5 @@ fn turns(comparison: &Comparison) -> String {
 
 fn terminal(comparison: &Comparison) -> String {
     let lines: Vec<String> = compared(comparison).lines().map(escaped).collect();
-    format!("<pre>{}</pre>", lines.join("\n"))
+    format!("<pre class=\"text\">{}</pre>", lines.join("\n"))
 }
