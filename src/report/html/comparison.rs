@@ -204,5 +204,6 @@ fn turns(comparison: &Comparison) -> String {
 
 fn terminal(comparison: &Comparison) -> String {
     let lines: Vec<String> = compared(comparison).lines().map(escaped).collect();
-    format!("<pre class=\"text\">{}</pre>", lines.join("\n"))
+    // Its columns stay, and any part of it may be selected: other boxes of this kind hold commands to copy.
+    format!("<pre style=\"white-space: pre; overflow-wrap: normal; user-select: auto\">{}</pre>", lines.join("\n"))
 }
