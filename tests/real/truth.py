@@ -7,7 +7,7 @@ AUTOTUNE names the program (default target/release/autotune), OUT a folder that 
 ROUNDS says how often each engine is driven (default 1; with 2 in the order A B B A). SIDES says which of them (default best,defaults): with
 two GPUs, one process drives each. START_TIMEOUT (default 900) is how many seconds an engine may take until it serves. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
 log p99 over log rate crosses a promise; the lowest over all promises.
-No limit is told further than FAR beyond the rates that were driven.
+Where that is more than a tenth above the highest rate that arrived, the limit is only known to lie above the latter.
 """
 import http.client, json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
@@ -20,8 +20,8 @@ space = tomllib.load(open(space_file, "rb"))
 out = os.environ.get("OUT") or tempfile.mkdtemp(prefix="truth.")
 os.makedirs(out, exist_ok=True)
 limits = outcome["limits"]
-# A straight line through few windows says little of rates beyond them.
-FAR = 1.1
+# A straight line through few windows says little of rates more than so many times the highest.
+FARTHEST = 1.1
 environment = os.environ | {name: str(value) for name, value in space["engine"].get("env", {}).items()}
 
 
@@ -101,7 +101,8 @@ def drive(name, point, seed):
 
 
 def crossing(levels):
-    """The lowest rate at which some p99 crosses its promise, no higher than FAR times the highest that arrived, and whether it is only known to lie above the latter. 0 where a promise broke and its p99 did not rise with the rate: the limit lies lower, or something else broke it."""
+    """The lowest rate at which some p99 crosses its promise, and False; or the highest rate that arrived, and True where the crossing lies far above it.
+    0 where a promise broke and its p99 did not rise with the rate: the limit lies lower, or something else broke it."""
     crossed = {}
     for promise, limit in limits.items():
         if not all(level.get(promise) for level in levels):
@@ -113,7 +114,7 @@ def crossing(levels):
         crossed[promise] = math.exp(mean_x - mean_y / slope) if slope > 0 else (math.inf if max(y) < 0 else 0.0)
     promise, limit = min(crossed.items(), key=lambda item: item[1])
     highest = max(level["arrived"] for level in levels)
-    return (promise, limit, False) if limit <= FAR * highest else (promise, highest, True)
+    return (promise, limit, False) if limit <= FARTHEST * highest else (promise, highest, True)
 
 
 sides = {"best": outcome["best"], "defaults": outcome["baseline"]}
@@ -136,7 +137,8 @@ for name, levels in driven.items():
         print(f"{name:9} {level['asked']:7.2f} {level['arrived']:7.2f} {level['arrived'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
     promise, limit, above = crossing(levels)
     certified = sides[name]["certified_rate"]
-    result[name] = {"certified": certified, "limit": limit or None, "above": above, "binding": promise, "certified_of_limit": certified / limit if limit else None, "levels": levels}
+    result[name] = {"certified": certified, "limit": limit or None, "above": above, "binding": promise,
+                    "certified_of_limit": certified / limit if limit and not above else None, "levels": levels}
     if not limit:
         print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {promise} broke without rising with the rate. Drive lower rates, or a quieter machine.")
         continue
@@ -144,6 +146,6 @@ for name, levels in driven.items():
         print(f"{name}: certified {certified:.2f} req/s; the limit lies above {limit:.2f} req/s, the highest rate that arrived: certified / limit is below {certified / limit:.3f}. Drive higher rates.")
         continue
     print(f"{name}: certified {certified:.2f} req/s, limit about {limit:.2f} req/s by {promise}: certified / limit = {certified / limit:.3f}")
-if len(result) == 2 and all(side["limit"] and not side["above"] for side in result.values()):
+if len(result) == 2 and all(side["certified_of_limit"] for side in result.values()):
     print(f"gain: {result['best']['limit'] / result['defaults']['limit'] - 1:+.1%} driven, {outcome['gain']:+.1%} stated")
 json.dump(result, open(f"{out}/truth.json", "w"), indent=1)
