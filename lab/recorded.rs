@@ -8,15 +8,16 @@ use autotune::journal::{Entry, FILE, Journal, Record, read};
 use autotune::load::{ClientHealth, RequestRecord, read_records};
 use autotune::quantiles::{median, quantile};
 use autotune::rig::{CacheUse, ProbeAsk, Telemetry};
-use autotune::settings::Plan;
+use autotune::settings::{Limit, Plan};
 use autotune::tune::{
     FitProbe, Likeness, LongRunTraffic, SampleSizes, SessionTwin, TrafficSource, TwinEngine, stress_replay,
 };
 use autotune::twin::{Answered, Effort, FastReplay, Fit, Observed, Probe, SeenSteps, StepCosts, fit};
 use autotune::units::{Rate, Seconds};
+use autotune::verdict::paired::{CheckedTwin, estimate};
 use autotune::verdict::{Certainty, Course, Verdict, Window, judge};
 use autotune::workload::{Material, Resent, Vocabulary};
-use autotune_numerics::spread::correlation;
+use autotune_numerics::spread::{correlation, mean};
 
 /// Limits are found to this factor.
 const FOUND: f64 = 1.003;
@@ -28,7 +29,7 @@ pub struct RecordedProbe {
     pub records: Vec<RequestRecord>,
     course: Course,
     client: ClientHealth,
-    engine: TwinEngine,
+    pub engine: TwinEngine,
     fit_probe: FitProbe,
 }
 
@@ -198,14 +199,27 @@ impl RecordedRun {
         TrafficSource { plan: &self.plan, material, seed: self.seed }
     }
 
-    /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent.
-    pub fn limit(&self, name: &str, resent: Option<Resent>, costs: &StepCosts) -> Option<Rate> {
+    /// The highest rate at which every promise holds over a long run, of the engine of that probe, with what its later turns resent. What the twin
+    /// misses of a quantile in these windows, it is taken to miss in the long run too: the mean of the logarithms.
+    pub fn limit(&self, name: &str, resent: Option<Resent>, fit: &Fit, windows: &[&str]) -> Option<Rate> {
         let engine = self.probes.get(name)?.engine;
         let (material, mut hours) = (self.material(resent), LongRunTraffic::new(SampleSizes::FULL));
+        let mut long_run = |rate| hours.through(&engine, &fit.costs, self.source(&material), rate).0;
+        let twin = CheckedTwin { fit, others: &[], shared: engine.shared };
+        let mut missed: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for driven in windows.iter().filter_map(|window| self.probes.get(*window)) {
+            let (ask, long) = (driven.ask, long_run(driven.ask.rate));
+            for pair in estimate(&driven.fit_probe.probe, ask.window, twin, &long, &self.plan.slo) {
+                missed.entry(pair.key).or_default().push((pair.estimate.0 / pair.long.0).ln());
+            }
+        }
         Some(highest(|rate| {
-            let (long, _) = hours.through(&engine, costs, self.source(&material), rate);
-            let holds = |metric, q, at_most: Seconds| long.log_of(metric, q).is_none_or(|log| log <= at_most.0.ln());
-            self.plan.slo.iter().all(|l| holds(l.metric, l.quantile, l.at_most))
+            let long = long_run(rate);
+            let holds = |limit: &Limit| {
+                let missed = missed.get(&limit.key()).map_or(0.0, |missed| mean(missed));
+                long.log_of(limit.metric, limit.quantile).is_none_or(|log| log + missed <= limit.at_most.0.ln())
+            };
+            self.plan.slo.iter().all(holds)
         }))
     }
 

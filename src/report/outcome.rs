@@ -63,7 +63,7 @@ pub struct Outcome {
     pub best: Option<Answer>,
     /// Certified rate of the best point over that of the baseline, minus one; `None` if one of them is not certified.
     pub gain: Option<f64>,
-    /// The interval of `gain` with a confidence of 90 %, by the errors of the two limits.
+    /// The 90 % interval of the gain: that of the ratio of the two limits.
     #[serde(default)]
     pub gain_interval: Option<[f64; 2]>,
     /// What was forecast before the first launch, to stand beside the cost.

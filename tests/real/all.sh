@@ -38,8 +38,7 @@ tests/real/live.sh
 step "rehearsals of the space files for real engines"
 "$AUTOTUNE" rehearse --space search-spaces/phase1.toml --profile h200-llama70b --seeds 1
 "$AUTOTUNE" rehearse --space search-spaces/vllm-cpu.toml --profile vllm-cpu-small --seeds 1
-step "the paired twin on engines that it does not match, and on the published sweeps"
-cargo run --locked --release --example paired_coverage 20
+step "the twin on the published sweeps"
 cargo run --locked --release --example published_sweeps tests/data/h200-llama70b/rate_sweeps.csv
 step "the load generator beside vLLM's own, vLLM's own on the simulated engine, and a client in Python"
 tests/real/truth_beside_vllm_bench.sh 8 12 1

@@ -7,7 +7,8 @@ AUTOTUNE names the program (default target/release/autotune), OUT a folder that 
 ROUNDS says how often each engine is driven (default 1; with 2 in the order A B B A). SIDES says which of them (default best,defaults): with
 two GPUs, one process drives each. START_TIMEOUT (default 900) is how many seconds an engine may take until it serves. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
 log p99 over log rate crosses a promise; the lowest over all promises.
-Where that is more than a tenth above the highest rate that arrived, the limit is only known to lie above the latter.
+Where that is more than a tenth above the highest rate that arrived, the limit is only known to lie above the latter. Where it is more than a tenth
+below the lowest, none is told.
 """
 import http.client, json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
 
@@ -20,7 +21,7 @@ space = tomllib.load(open(space_file, "rb"))
 out = os.environ.get("OUT") or tempfile.mkdtemp(prefix="truth.")
 os.makedirs(out, exist_ok=True)
 limits = outcome["limits"]
-# A straight line through few windows says little of rates more than so many times the highest.
+# A straight line through few windows says little of rates above the highest times this, or below the lowest divided by this.
 FARTHEST = 1.1
 environment = os.environ | {name: str(value) for name, value in space["engine"].get("env", {}).items()}
 
@@ -102,7 +103,7 @@ def drive(name, point, seed):
 
 def crossing(levels):
     """The lowest rate at which some p99 crosses its promise, and False; or the highest rate that arrived, and True where the crossing lies far above it.
-    0 where a promise broke and its p99 did not rise with the rate: the limit lies lower, or something else broke it."""
+    0 where a promise broke, and its line crosses it nowhere or far below the lowest rate: the limit lies lower, or something else broke it."""
     crossed = {}
     for promise, limit in limits.items():
         if not all(level.get(promise) for level in levels):
@@ -113,7 +114,10 @@ def crossing(levels):
         slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
         crossed[promise] = math.exp(mean_x - mean_y / slope) if slope > 0 else (math.inf if max(y) < 0 else 0.0)
     promise, limit = min(crossed.items(), key=lambda item: item[1])
-    highest = max(level["arrived"] for level in levels)
+    arrived = [level["arrived"] for level in levels]
+    lowest, highest = min(arrived), max(arrived)
+    if limit < lowest / FARTHEST:
+        return promise, 0.0, False
     return (promise, limit, False) if limit <= FARTHEST * highest else (promise, highest, True)
 
 
@@ -140,7 +144,7 @@ for name, levels in driven.items():
     result[name] = {"certified": certified, "limit": limit or None, "above": above, "binding": promise,
                     "certified_of_limit": certified / limit if limit and not above else None, "levels": levels}
     if not limit:
-        print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {promise} broke without rising with the rate. Drive lower rates, or a quieter machine.")
+        print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {promise} broke, and its line crosses the promise nowhere, or more than a tenth below the lowest rate that arrived. Drive lower rates, or a quieter machine.")
         continue
     if above:
         print(f"{name}: certified {certified:.2f} req/s; the limit lies above {limit:.2f} req/s, the highest rate that arrived: certified / limit is below {certified / limit:.3f}. Drive higher rates.")

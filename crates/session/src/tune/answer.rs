@@ -193,14 +193,22 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_is_that_of_the_certified_rates_with_the_errors_of_the_limits() {
+    fn a_gain_is_that_of_the_certified_rates_and_its_interval_that_of_the_limits() {
         let with = |seqs: i64, limit: f64, error: f64| PointResult { limit_error: Some(error), ..proved(seqs, limit) };
         let spread = |gain: Gain| ((gain.to + 1.0) / (gain.from + 1.0)).ln() / (2.0 * Z_95);
         let gain = Gain::of(&with(16, 12.0, 0.04), &with(64, 10.0, 0.03)).unwrap();
         let own = 0.04_f64.powi(2) + 0.03_f64.powi(2) - 2.0 * COMMON_ERROR.powi(2);
         assert!((gain.gain - 0.2).abs() < 1e-9 && (spread(gain) - own.sqrt()).abs() < 1e-9, "{gain:?}");
-        let precise = Gain::of(&with(16, 12.0, 0.018), &with(64, 10.0, 0.018)).unwrap();
-        assert!((spread(precise) - 0.5 * (2.0 * 0.018_f64.powi(2)).sqrt()).abs() < 1e-9, "half of it stays");
+        let precise = |best: PointResult| Gain::of(&best, &with(64, 10.0, 0.018)).unwrap();
+        let half = 0.5 * (2.0 * 0.018_f64.powi(2)).sqrt();
+        assert!((spread(precise(with(16, 12.0, 0.018))) - half).abs() < 1e-9, "half of it stays");
+        // A proof that is less precise certifies further below its limit, which is no gain of the other point.
+        let lower = PointResult { certified_rate: Some(Rate(9.5)), ..with(16, 12.0, 0.018) };
+        let gain = precise(lower);
+        assert!(
+            gain.gain == 0.0 && gain.from == 0.0 && (gain.to - (1.2 * (Z_95 * half).exp() - 1.0)).abs() < 1e-9,
+            "{gain:?}"
+        );
         assert_eq!(Gain::of(&proved(64, 10.0), &proved(64, 10.0)), None);
     }
 

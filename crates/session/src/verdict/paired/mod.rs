@@ -4,8 +4,7 @@
 //! time and from probe to probe, never from the twin's own belief. Failures are not explained away. With one in the window, or where the twin
 //! leaves its scope, the plain count decides and the result says why.
 //!
-//! Later turns of a conversation are replayed as they were sent, which ties the short run to the measured engine. In the long run they follow the
-//! answers of the twin.
+//! Later turns of a conversation follow the answers of the twin, in the window as in the long run.
 
 mod long;
 mod pairs;
