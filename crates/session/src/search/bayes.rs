@@ -34,8 +34,6 @@ const LARGEST_FALL: f64 = 32.0;
 /// 8 of 10 minutes, though none gained. Without a twin, two were too few: 79 % of the highest limit, and 95 % with four (20 sessions of the
 /// quickstart, seeds 101 to 120, windows of 20 s).
 const WITHOUT_GAIN: usize = 4;
-/// The twin is trusted until so many probes were compared with it.
-const SOME_PROBES: usize = 3;
 /// So many points are launched beside the baseline in most sessions of `cargo bench --bench search`.
 pub const USUAL_LAUNCHES: usize = 3;
 /// So many are launched without a twin, beside those that show a value for the first time.
@@ -225,12 +223,12 @@ impl Bayes {
         self.trials.iter().filter(|t| !t.probed.is_empty()).map(|t| estimated(&t.point)).collect()
     }
 
-    /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least, as soon
-    /// as there are some. On CPU cores of a busy machine it decided 53 of 180 in twenty sessions, on H200 33 of 35 in thirteen.
+    /// Whether there is a twin that explains the engine. Of the probes that it decides or explains too little of, it decides half at least. It decided
+    /// the first of them in 34 of 35 sessions on H200s, and in none of ten on busy CPU cores (`docs/results.md`).
     fn twin_tells(&self) -> bool {
         let decided = || self.trials.iter().flat_map(|t| &t.probed).filter_map(|h| h.seen.by_twin);
         let (all, by_twin) = (decided().count(), decided().filter(|by_twin| *by_twin).count());
-        self.with_twin && (all < SOME_PROBES || 2 * by_twin >= all)
+        self.with_twin && 2 * by_twin >= all
     }
 
     /// A probe that was cut only bounds its margin. Without a twin nothing else tells how far below it the limit lies. So the limit is thought no
