@@ -101,7 +101,7 @@ pub struct Predictor<'a> {
     pub running: Option<&'a Current>,
     /// Whether running engines can change their limits, as far as this session knows.
     pub alters: bool,
-    /// Whether some probe came near to filling the KV cache.
+    /// Whether rare bursts may fill the KV cache.
     pub crowded: bool,
     /// Whether the search believes the twin.
     pub believed: bool,
