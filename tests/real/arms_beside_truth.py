@@ -98,9 +98,11 @@ def limit(arguments, name, cores):
                     "--budget", options.find_budget, "--out", folder, "--quiet"]
             subprocess.run(find, stdout=log, stderr=log, preexec_fn=pinned(cores))
         finally:
-            os.killpg(engine.pid, signal.SIGTERM)
             try:
+                os.killpg(engine.pid, signal.SIGTERM)
                 engine.wait(30)
+            except ProcessLookupError:
+                pass
             except subprocess.TimeoutExpired:
                 os.killpg(engine.pid, signal.SIGKILL)
                 engine.wait()
