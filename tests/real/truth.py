@@ -8,7 +8,7 @@ ROUNDS says how often each engine is driven (default 1; with 2 in the order A B 
 two GPUs, one process drives each. START_TIMEOUT (default 900) is how many seconds an engine may take until it serves. The engine is the space file's. The limit is the rate, of those that arrived, where a straight line through
 log p99 over log rate crosses a promise; the lowest over all promises.
 Where that is more than a tenth above the highest rate that arrived, the limit is only known to lie above the latter. Where it is more than a tenth
-below the lowest, none is told. It is the limit of these windows. A long run has clusters of arrivals that a minute may lack: with conversations the
+below the lowest, none is told. The line tells the limit of these windows. A long run has clusters of arrivals that a minute may lack: with conversations the
 line has been 8 % above the limit of a long run (`results/h200-8b-multi-turn-second`).
 """
 import http.client, json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
