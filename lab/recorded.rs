@@ -238,7 +238,7 @@ impl RecordedRun {
         let mut session_twin = SessionTwin::new(SampleSizes::FULL);
         for fit_probe in taught.iter().filter_map(|n| Some(&self.probes.get(*n)?.fit_probe)) {
             if session_twin.learn(fit_probe, false) {
-                session_twin.fit(SampleSizes::FULL.fit);
+                session_twin.fit();
             }
         }
         let recorded = self.probes.get(name)?;

@@ -10,9 +10,11 @@ chosen, and the defaults, serve on one set of cores or more, until all sets are 
 the median. Sessions that FOLDER holds are not run again, and those that were interrupted go on.
 AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
 """
-import argparse, json, os, re, signal, socket, statistics, subprocess, tempfile, time, tomllib, urllib.request
+import argparse, json, os, re, signal, statistics, subprocess, tempfile, tomllib
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
+
+import serving
 
 options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 options.add_argument("--sessions", type=int, default=10, help="of each arm")
@@ -40,12 +42,11 @@ for first in range(0, len(all_cores) - options.cores + 1, options.cores):
     places.put(all_cores[first : first + options.cores])
 side_by_side = places.qsize()
 seeds = range(options.first_seed, options.first_seed + options.sessions)
-engines = set()
 
 
 def stop(signal_number, _frame):
     """Ends the engines of `limit`; sessions end their own when they are interrupted."""
-    for pid in list(engines):
+    for pid in list(serving.running):
         os.killpg(pid, signal.SIGKILL)
     os._exit(128 + signal_number)
 
@@ -76,42 +77,20 @@ def session(of):
 
 def limit(arguments, name, cores):
     """What `bench --find rate` says of an engine with these arguments on these cores: limit, from and to, or none."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [*(space["engine"].get("command") or [program, "sim-engine", "any"]), *arguments, "--port", str(port)]
+    port = str(serving.free_port())
+    command = [*(space["engine"].get("command") or [program, "sim-engine", "any"]), *arguments, "--port", port]
     environment = os.environ | {key: str(value) for key, value in space["engine"].get("env", {}).items()}
-    url = f"http://127.0.0.1:{port}"
-    with open(f"{out}/{name}.engine.log", "w") as log:
-        engine = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=pinned(cores))
-        engines.add(engine.pid)
-        try:
-            while engine.poll() is None:
-                try:
-                    urllib.request.urlopen(f"{url}/health", timeout=2).read()
-                    break
-                except OSError:
-                    time.sleep(0.5)
-            folder = tempfile.mkdtemp(prefix=f"{name}.", dir=out)
-            slo = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
-            find = [program, "bench", "--url", url, "--workload", options.space, "--slo", slo, "--find", "rate", "--duration", "35s", "--seed", "3",
-                    "--budget", options.find_budget, "--out", folder, "--quiet"]
-            subprocess.run(find, stdout=log, stderr=log, preexec_fn=pinned(cores))
-        finally:
-            try:
-                os.killpg(engine.pid, signal.SIGTERM)
-                engine.wait(30)
-            except ProcessLookupError:
-                pass
-            except subprocess.TimeoutExpired:
-                os.killpg(engine.pid, signal.SIGKILL)
-                engine.wait()
-            engines.discard(engine.pid)
+    folder = tempfile.mkdtemp(prefix=f"{name}.", dir=out)
+    slo = ",".join(f"{promise}={value}" for promise, value in space["slo"].items())
+    find = ["--workload", options.space, "--slo", slo, "--find", "rate", "--duration", "35s", "--seed", "3", "--budget", options.find_budget]
     try:
+        with open(f"{out}/{name}.engine.log", "w") as log, serving.serving(command, port, log, environment, pinned=pinned(cores)) as url:
+            subprocess.run([program, "bench", "--url", url, *find, "--out", folder, "--quiet"], stdout=log, stderr=log, preexec_fn=pinned(cores))
         (answer,) = json.load(open(f"{folder}/find.json"))["answers"]
-        return answer["level"] and (answer["level"], answer["from"], answer["to"])
-    except FileNotFoundError:
+    except (RuntimeError, FileNotFoundError) as why:
+        print(f"{name}: no limit, {why}")
         return None
+    return answer["level"] and (answer["level"], answer["from"], answer["to"])
 
 
 with ThreadPoolExecutor(side_by_side) as pool:

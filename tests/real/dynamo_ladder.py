@@ -4,7 +4,9 @@
 Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises, from two fifths to
 four times of what the session certified. The last lines set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
 """
-import itertools, json, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
+import itertools, json, os, signal, subprocess, sys, tempfile, tomllib
+
+from serving import free_port, get, serves_a_model, serving
 
 autotune, space_file, run = sys.argv[1:]
 # Engines end, too.
@@ -21,47 +23,29 @@ def words(point, of_frontend):
     return [word for name, value in point.items() if name.startswith("router-") == of_frontend for word in (f"--{name}", str(value))]
 
 
+def whole(url):
+    """Whether the graph serves a model with all its workers."""
+    workers = (instance["endpoint"] == "generate" for instance in get(f"{url}/health")["instances"])
+    return serves_a_model(url) and sum(workers) >= engine["workers"]
+
+
 def limit(point):
     """The limit of one point with its interval, or why it is not told."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        python = engine["command"]
-        command = [autotune, "graph", "--port", str(port), "--workers", str(engine["workers"]), "--", *python, "-m", "dynamo.frontend", *words(point, True)]
+    with tempfile.TemporaryDirectory() as folder, open(f"{run}/ladder.log", "a") as log:
+        port, python = str(free_port()), engine["command"]
+        command = [autotune, "graph", "--port", port, "--workers", str(engine["workers"]), "--", *python, "-m", "dynamo.frontend", *words(point, True)]
         command += ["---", *python, "-m", "dynamo." + engine["backend"], *engine["args"], *words(point, False)]
         environment = os.environ | engine["env"] | {"DYN_LOG": "warn", "TMPDIR": folder}
-        log = open(f"{run}/ladder.log", "a")
-        graph = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            url = f"http://127.0.0.1:{port}"
-            for _ in range(240):
-                try:
-                    told, models = (json.load(urllib.request.urlopen(f"{url}{page}", timeout=2)) for page in ("/health", "/v1/models"))
-                    if models["data"] and sum(instance["endpoint"] == "generate" for instance in told["instances"]) >= engine["workers"]:
-                        break
-                except (OSError, ValueError):
-                    pass
-                time.sleep(0.25)
-            find = [autotune, "bench", "--url", url, "--workload", space_file, "--slo", promises, "--find", "rate", "--between", between, "--seed", "3"]
-            find += ["--duration", "6s", "--precision", "5%", "--budget", os.environ.get("FIND_BUDGET", "60s"), "--out", f"{folder}/find", "--quiet"]
-            done = subprocess.run(find, stdout=log, stderr=subprocess.PIPE, text=True)
-            log.write(done.stderr)
-            found = f"{folder}/find/find.json"
-            answer = json.load(open(found))["answers"][0] if os.path.exists(found) else {"status": done.stderr.strip().split("\n")[0]}
-            return answer
-        finally:
-            os.killpg(graph.pid, signal.SIGTERM)
-            try:
-                graph.wait(15)
-            except subprocess.TimeoutExpired:
-                pass
-            # Parts of it that are left.
-            try:
-                os.killpg(graph.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            graph.wait()
+            with serving(command, port, log, environment, patience=120, ready=whole) as url:
+                find = [autotune, "bench", "--url", url, "--workload", space_file, "--slo", promises, "--find", "rate", "--between", between, "--seed", "3"]
+                find += ["--duration", "6s", "--precision", "5%", "--budget", os.environ.get("FIND_BUDGET", "60s"), "--out", f"{folder}/find", "--quiet"]
+                done = subprocess.run(find, stdout=log, stderr=subprocess.PIPE, text=True)
+        except RuntimeError as why:
+            return {"status": str(why)}
+        log.write(done.stderr)
+        found = f"{folder}/find/find.json"
+        return json.load(open(found))["answers"][0] if os.path.exists(found) else {"status": done.stderr.strip().split("\n")[0]}
 
 
 limits = {}

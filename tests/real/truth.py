@@ -11,7 +11,9 @@ Where that is more than a tenth above the highest rate that arrived, the limit i
 below the lowest, none is told. The line tells the limit of these windows. A long run has clusters of arrivals that a minute may lack: with conversations the
 line has been 8 % above the limit of a long run (`results/h200-8b-multi-turn-second`).
 """
-import http.client, json, math, os, signal, socket, subprocess, sys, tempfile, time, tomllib, urllib.request
+import json, math, os, subprocess, sys, tempfile, tomllib
+
+from serving import free_port, serving
 
 run, space_file = sys.argv[1:3]
 seconds = sys.argv[3] if len(sys.argv) > 3 else "75"
@@ -27,12 +29,6 @@ FARTHEST = 1.1
 environment = os.environ | {name: str(value) for name, value in space["engine"].get("env", {}).items()}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def engine_command(engine, arguments, port):
     """Of a graph of Dynamo, tuned arguments go to the workers: a tuned flag of the frontend is refused."""
     args = [*engine.get("args", []), *arguments]
@@ -46,52 +42,19 @@ def engine_command(engine, arguments, port):
     return [*workers, "--", *frontend, "---", *python, "-m", f"dynamo.{engine['backend']}", *args]
 
 
-def serve(point, log):
-    port = free_port()
-    command = engine_command(space["engine"], point["arguments"], str(port))
-    engine = subprocess.Popen(command, env=environment | point.get("environment", {}), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    url, patience = f"http://127.0.0.1:{port}", float(os.environ.get("START_TIMEOUT", "900"))
-    give_up = time.monotonic() + patience
-    while engine.poll() is None and time.monotonic() < give_up:
-        try:
-            urllib.request.urlopen(f"{url}/health", timeout=2).read()
-            # A frontend of Dynamo is healthy before it serves a model.
-            if json.load(urllib.request.urlopen(f"{url}/v1/models", timeout=2))["data"]:
-                return engine, url
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-        time.sleep(0.5)
-    code = engine.poll()
-    end(engine)
-    why = f"served no model at {url} within {patience:.0f} s (START_TIMEOUT)" if code is None else f"ended with code {code} before it served"
-    sys.exit(f"the engine {why}: {' '.join(command)}; its output is in {log.name}")
-
-
-def end(engine):
-    try:
-        os.killpg(engine.pid, signal.SIGTERM)
-        engine.wait(30)
-    except ProcessLookupError:
-        pass
-    except subprocess.TimeoutExpired:
-        os.killpg(engine.pid, signal.SIGKILL)
-        engine.wait()
-
-
 def drive(name, point, seed):
     folder = f"{out}/{name}-{seed}"
     os.makedirs(folder, exist_ok=True)
     rates = [f"{point['certified_rate'] * share:.4g}" for share in shares]
-    with open(f"{folder}/engine.log", "w") as log:
-        engine, url = serve(point, log)
-        try:
-            # A short load first: the first requests of an engine compile kernels.
-            warm = ["bench", "--url", url, "--workload", space_file, "--quiet"]
-            subprocess.run([program, *warm, "--rate", rates[0], "--duration", "10s", "--seed", "99"], stdout=subprocess.DEVNULL)
-            subprocess.run([program, *warm, "--rates", ",".join(rates), "--duration", f"{seconds}s", "--seed", str(seed), "--out", folder],
-                           stdout=subprocess.DEVNULL)
-        finally:
-            end(engine)
+    port = str(free_port())
+    command = engine_command(space["engine"], point["arguments"], port)
+    patience = float(os.environ.get("START_TIMEOUT", "900"))
+    with open(f"{folder}/engine.log", "w") as log, serving(command, port, log, environment | point.get("environment", {}), patience) as url:
+        # A short load first: the first requests of an engine compile kernels.
+        warm = ["bench", "--url", url, "--workload", space_file, "--quiet"]
+        subprocess.run([program, *warm, "--rate", rates[0], "--duration", "10s", "--seed", "99"], stdout=subprocess.DEVNULL)
+        subprocess.run([program, *warm, "--rates", ",".join(rates), "--duration", f"{seconds}s", "--seed", str(seed), "--out", folder],
+                       stdout=subprocess.DEVNULL)
     levels = []
     for rate in rates:
         (found,) = [f"{folder}/{file}" for file in os.listdir(folder) if file.endswith(".json") and file != "ladder.json"
@@ -133,7 +96,10 @@ rounds = [list(sides), list(sides)[::-1]][: int(os.environ.get("ROUNDS", "1"))]
 driven = {name: [] for name in sides}
 for seed, order in enumerate(rounds, 1):
     for name in order:
-        driven[name] += drive(name, sides[name], seed)
+        try:
+            driven[name] += drive(name, sides[name], seed)
+        except RuntimeError as why:
+            sys.exit(f"{name}: {why}")
 result = {}
 print(f"{'side':9} {'asked':>7} {'arrived':>7} {'of certified':>12} {'requests':>8} {'failed':>6}  " + "  ".join(f"{promise} (limit)" for promise in limits))
 for name, levels in driven.items():

@@ -118,26 +118,24 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
     enough(probes)?;
     let center = center(probes);
     let some = spread_over_load(probes);
-    let loss = Loss::new(&some, center, coefficients::prior_sd());
     // The log odds of composing ahead: no, half, yes; and yes with a quicker way into the queue, which looks alike.
     let guesses = [(-3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, -1.0)].map(|(ahead, overhead)| {
-        let mut start = center.to_vec();
+        let mut start = moved(&center, OVERHEAD, overhead);
         start[AHEAD] = ahead;
-        start[OVERHEAD] += overhead;
         start
     });
-    let starts = guesses.into_iter().chain(earlier.map(|fit| coefficients::pack(&fit.costs).to_vec()));
-    let mut best = (center.to_vec(), f64::INFINITY);
-    for start in starts {
-        let found = loss.descend(&start, effort.steps);
+    let starts: Vec<_> =
+        guesses.into_iter().chain(earlier.map(|fit| coefficients::pack(&fit.costs).to_vec())).collect();
+    let (mut best, mut replays) = ((center.to_vec(), f64::INFINITY), 0);
+    for (found, took) in descents(&some, center, &starts, effort.steps) {
         if found.1 < best.1 {
             best = found;
         }
+        replays += took;
     }
     // Where steps were seen, they have led to the right local minimum.
     let hops = if probes.iter().all(|probe| probe.steps().is_empty()) { effort.hops } else { 0 };
-    let (reach, replays) = hop(&some, center, &mut best, hops);
-    let before = replays + loss.replays();
+    let (reach, of_hops) = hop(&some, center, &mut best, hops);
     let loss = Loss::new(probes, center, coefficients::prior_sd());
     let best = polish(&loss, probes, &best.0, &[0.4, 0.2], effort);
     let mut covariance = uncertainty::covariance(&loss, &best.0, probes);
@@ -153,7 +151,7 @@ pub fn fit_anew(probes: &[Probe], earlier: Option<&Fit>, effort: Effort) -> Resu
         open: uncertainty::open(&covariance),
         residuals: Residuals::of(&loss, &best.0, probes),
         loss: best.1,
-        replays: before + loss.replays(),
+        replays: replays + of_hops + loss.replays(),
     })
 }
 
@@ -165,12 +163,8 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     let hops: Vec<(usize, f64)> = (0..COUNT).flat_map(|i| [(i, -HOP), (i, HOP)]).collect();
     for _ in 0..rounds {
         let before = best.clone();
-        let land = |(i, by): &(usize, f64)| {
-            let (loss, mut start) = (Loss::new(probes, center, coefficients::prior_sd()), before.0.clone());
-            start[*i] += by;
-            (loss.descend(&start, STEPS_OF_A_HOP), loss.replays())
-        };
-        for (found, took) in parallel::map(&hops, land, |_| ()) {
+        let starts: Vec<_> = hops.iter().map(|(i, by)| moved(&before.0, *i, *by)).collect();
+        for (found, took) in descents(probes, center, &starts, STEPS_OF_A_HOP) {
             if found.1 < best.1 {
                 *best = found.clone();
             }
@@ -183,6 +177,21 @@ fn hop(probes: &[Probe], center: [f64; COUNT], best: &mut (Vec<f64>, f64), round
     }
     let as_good = || visited.iter().filter(|(_, loss)| *loss < best.1 + JAGS);
     (std::array::from_fn(|i| as_good().map(|(x, _)| (x[i] - best.0[i]).abs()).fold(0.0, f64::max)), replays)
+}
+
+/// A descent from each start, on every core: the point that it comes to with its loss, and how often it replayed the probes.
+fn descents(probes: &[Probe], center: [f64; COUNT], starts: &[Vec<f64>], steps: usize) -> Vec<((Vec<f64>, f64), u64)> {
+    let descend = |start: &Vec<f64>| {
+        let loss = Loss::new(probes, center, coefficients::prior_sd());
+        (loss.descend(start, steps), loss.replays())
+    };
+    parallel::map(starts, descend, |_| ())
+}
+
+fn moved(from: &[f64], coefficient: usize, by: f64) -> Vec<f64> {
+    let mut moved = from.to_vec();
+    moved[coefficient] += by;
+    moved
 }
 
 /// The step times by other probes than those of an earlier fit. It goes downhill from that fit: quick, and it stays in its local minimum.

@@ -64,7 +64,7 @@ impl<R: Rig> Context<'_, R> {
         if self.trial_runner.twin().largest <= before {
             return Ok(false);
         }
-        self.trial_runner.fit_well();
+        self.trial_runner.fit_to_all();
         strategy.retell(self.probed(0));
         Ok(true)
     }

@@ -97,7 +97,7 @@ impl<R: Rig> Context<'_, R> {
             let dies = "the engine does not survive the batches that a long run of this traffic comes to";
             return Ok(Some(dies.to_owned()));
         }
-        self.trial_runner.fit_well();
+        self.trial_runner.fit_to_all();
         one.rate = self.begin(one);
         Ok(None)
     }

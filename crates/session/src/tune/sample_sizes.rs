@@ -24,10 +24,8 @@ pub struct SampleSizes {
     pub draws_of_arrivals: u64,
     /// A replay that tells what an answer takes.
     pub answer_time: usize,
-    /// The fits while an engine waits ...
+    /// A fit, while an engine waits.
     pub fit: Effort,
-    /// ... and the one before it is decided what is certified.
-    pub last_fit: Effort,
 }
 
 /// How much a stress replay serves: streams of requests, each into an empty engine, so that cores share the work.
@@ -55,6 +53,5 @@ impl SampleSizes {
         draws_of_arrivals: 32,
         answer_time: 6_000,
         fit: Effort::SESSION,
-        last_fit: Effort::FULL,
     };
 }

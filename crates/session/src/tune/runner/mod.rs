@@ -214,7 +214,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         if let Some((fit, verdicts)) = session_log.recorded_fit(trial, probe) {
             session_log.session_twin.adopt(*fit);
             self.judge_again(worker, verdicts);
-        } else if due && let Some(fit) = session_log.session_twin.fit(session_log.session_twin.sample_sizes.fit) {
+        } else if due && let Some(fit) = session_log.session_twin.fit() {
             let fit = Box::new(fit.clone());
             session_log.sink.take(&Event::Fitted(&fit));
             let verdicts = self.second_thoughts(worker);
@@ -249,10 +249,12 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         &mut self.session_log.session_twin
     }
 
-    /// Fits the twin to all that was learnt, and judges the probes of the running trials again. Called before points are compared, and before it
-    /// judges what is certified.
-    pub(crate) fn fit_well(&mut self) {
-        self.session_log.session_twin.fit_well();
+    /// Fits the twin to all that was learnt, and judges the probes of the running trials again. Does nothing where the last fit knows it all. Called
+    /// before points are compared, and before it judges what is certified.
+    pub(crate) fn fit_to_all(&mut self) {
+        if !self.session_log.session_twin.fit_to_all() {
+            return;
+        }
         for worker in 0..self.workers.len() {
             let verdicts = self.second_thoughts(worker);
             self.judge_again(worker, verdicts);

@@ -24,9 +24,7 @@ use autotune_load::RequestRecord;
 use autotune_numerics::overlap::most_at_once;
 use autotune_plan::settings::{Metric, Plan};
 use autotune_records::units::{Rate, Seconds};
-use autotune_twin::{
-    Effort, FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, seen_steps,
-};
+use autotune_twin::{FastReplay, Fit, Observed, Probe, SeenSteps, Served, StepCosts, fit_anew, refit, seen_steps};
 use autotune_workload::{Material, Resent};
 
 /// A workload that ends before this many requests is no long run.
@@ -204,21 +202,19 @@ impl SessionTwin {
         2 * self.fit_probes >= 3 * self.tried
     }
 
-    /// Fits with the effort that a final answer deserves, if there is a fit already.
-    pub fn fit_well(&mut self) {
-        if self.fit.is_some() {
-            self.fit(self.sample_sizes.last_fit);
-        }
+    /// Fits once more where there is a fit, and it does not know all probes learnt so far. Returns whether it did.
+    pub fn fit_to_all(&mut self) -> bool {
+        self.fit.is_some() && self.tried < self.fit_probes && self.fit().is_some()
     }
 
     /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
     /// that alone would stay in its local minimum, whatever new probes show.
-    pub fn fit(&mut self, effort: Effort) -> Option<&Fit> {
+    pub fn fit(&mut self) -> Option<&Fit> {
         self.tried = self.fit_probes;
         let probes = self.probes.len();
         let span = debug_span!("fit", probes, replays = Empty, loss = Empty, ttft_sd = Empty, tpot_sd = Empty);
         let _entered = span.enter();
-        let fit = fit_anew(&self.probes, self.fit.as_ref(), effort)
+        let fit = fit_anew(&self.probes, self.fit.as_ref(), self.sample_sizes.fit)
             .inspect_err(|why| debug!(%why, "there is no fit"))
             .ok()?;
         span.record("replays", fit.replays).record("loss", fit.loss);
@@ -348,6 +344,20 @@ mod tests {
         assert_eq!(endless(&passed, &served(1.0), &plan), None);
         let failed = endless(&passed, &served(9.0), &plan).unwrap();
         assert!(failed.outcome == Outcome::Fail && failed.saturated);
+    }
+
+    #[test]
+    fn a_fit_that_knows_all_probes_is_not_made_again() {
+        let mut session_twin = SessionTwin::new(SampleSizes::SMALL);
+        let probe = fit_probe(Rate(1.0), 200);
+        session_twin.learn(&probe, false);
+        assert!(!session_twin.fit_to_all(), "there is no fit yet");
+        session_twin.fit().unwrap();
+        assert!(!session_twin.fit_to_all());
+        session_twin.learn(&probe, true);
+        assert!(!session_twin.fit_to_all(), "a probe that certifies stays out");
+        session_twin.learn(&probe, false);
+        assert!(session_twin.fit_to_all() && !session_twin.fit_to_all());
     }
 
     #[test]

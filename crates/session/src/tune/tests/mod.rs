@@ -33,10 +33,8 @@ impl SampleSizes {
         search: 2_000,
         draws_of_arrivals: 4,
         answer_time: 1_000,
-        fit: Self::QUICK_FIT,
-        last_fit: Self::QUICK_FIT,
+        fit: Effort { steps: 2, hops: 0, polish: 0.0 },
     };
-    const QUICK_FIT: Effort = Effort { steps: 2, hops: 0, polish: 0.0 };
 }
 
 impl TwinEngine {
