@@ -4,13 +4,11 @@
 Each point is launched with exactly its arguments, and `bench --find rate` looks for its limit under the same traffic and promises, from two fifths to
 four times of what the session certified. The last lines set the certified rate and the chosen point beside these limits. FIND_BUDGET is the time for each point (default 60s).
 """
-import itertools, json, os, signal, subprocess, sys, tempfile, tomllib
+import itertools, json, os, subprocess, sys, tempfile, tomllib
 
 from serving import free_port, get, serves_a_model, serving
 
 autotune, space_file, run = sys.argv[1:]
-# Engines end, too.
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 space = tomllib.load(open(space_file, "rb"))
 engine, grid = space["engine"], space["parameters"]
 outcome = json.load(open(f"{run}/outcome.json"))

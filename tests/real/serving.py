@@ -1,5 +1,8 @@
 """One engine on this machine, for as long as a `with` lasts."""
-import contextlib, http.client, json, os, signal, socket, subprocess, time, urllib.request
+import contextlib, http.client, json, os, signal, socket, subprocess, sys, time, urllib.request
+
+# A script that is told to end leaves its `with`, which ends the engine.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 # The process groups of engines that run now.
 running = set()
@@ -50,7 +53,7 @@ def is_ready(url, ready):
 
 
 def end(engine):
-    """Interrupts the group of processes, waits for the engine, and kills what is left of the group."""
+    """Tells the group of processes to end, waits 30 s for the engine, and kills what is left of the group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(engine.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

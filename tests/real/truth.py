@@ -26,6 +26,7 @@ os.makedirs(out, exist_ok=True)
 limits = outcome["limits"]
 # A straight line through few windows says little of rates above the highest times this, or below the lowest divided by this.
 FARTHEST = 1.1
+START_TIMEOUT = float(os.environ.get("START_TIMEOUT", "900"))
 environment = os.environ | {name: str(value) for name, value in space["engine"].get("env", {}).items()}
 
 
@@ -48,8 +49,7 @@ def drive(name, point, seed):
     rates = [f"{point['certified_rate'] * share:.4g}" for share in shares]
     port = str(free_port())
     command = engine_command(space["engine"], point["arguments"], port)
-    patience = float(os.environ.get("START_TIMEOUT", "900"))
-    with open(f"{folder}/engine.log", "w") as log, serving(command, port, log, environment | point.get("environment", {}), patience) as url:
+    with open(f"{folder}/engine.log", "w") as log, serving(command, port, log, environment | point.get("environment", {}), START_TIMEOUT) as url:
         # A short load first: the first requests of an engine compile kernels.
         warm = ["bench", "--url", url, "--workload", space_file, "--quiet"]
         subprocess.run([program, *warm, "--rate", rates[0], "--duration", "10s", "--seed", "99"], stdout=subprocess.DEVNULL)
@@ -99,7 +99,7 @@ for seed, order in enumerate(rounds, 1):
         try:
             driven[name] += drive(name, sides[name], seed)
         except RuntimeError as why:
-            sys.exit(f"{name}: {why}")
+            sys.exit(f"{name}: {why} (START_TIMEOUT is {START_TIMEOUT:.0f} s)")
 result = {}
 print(f"{'side':9} {'asked':>7} {'arrived':>7} {'of certified':>12} {'requests':>8} {'failed':>6}  " + "  ".join(f"{promise} (limit)" for promise in limits))
 for name, levels in driven.items():
