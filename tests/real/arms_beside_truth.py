@@ -2,12 +2,12 @@
 """Sessions of two searches on real engines, and the limit of each point that they chose.
 
     tests/real/vllm-cpu/setup.sh .testbeds/vllm-cpu
-    tests/real/arms_beside_truth.py [--sessions 10] [--first-seed 1] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--out FOLDER]
+    tests/real/arms_beside_truth.py [--sessions 10] [--first-seed 1] [--budget 10m] [--space search-spaces/vllm-cpu.toml] [--cores 2] [--rounds 1] [--out FOLDER]
 
 Each session has `--cores` cores of its own, and as many sessions run side by side as the machine has room for. GPUs of the machine are hidden. Both
 arms have the same seeds. `random` draws points at random, bisects each rate, and counts violations without a twin. Afterwards every point that was
-chosen, and the defaults, serve on one set of cores or more, until all sets are busy, and `bench --find rate` looks for their limit. The truth of a point is
-the median. Sessions that FOLDER holds are not run again, and those that were interrupted go on.
+chosen, and the defaults, serve on one set of cores or more, until all sets are busy, and `bench --find rate` looks for their limit. They do so
+`--rounds` times, every other time in reverse order. The truth of a point is the median. Sessions that FOLDER holds are not run again, and those that were interrupted go on.
 AUTOTUNE and RANDOM_SEARCH name the programs (default target/release/autotune, target/release/examples/random_search).
 """
 import argparse, json, os, re, signal, statistics, subprocess, tempfile, tomllib
@@ -23,6 +23,7 @@ options.add_argument("--budget", help="of each session; without it that of the s
 options.add_argument("--space", default="search-spaces/vllm-cpu.toml")
 options.add_argument("--cores", type=int, default=2, help="of each session")
 options.add_argument("--find-budget", default="6m", help="of each search for a limit")
+options.add_argument("--rounds", type=int, default=1, help="how often each point is driven")
 options.add_argument("--out")
 options = options.parse_args()
 program = os.environ.get("AUTOTUNE", "target/release/autotune")
@@ -120,8 +121,8 @@ def truth(numbered):
 
 
 # Every set of cores is busy, as it was during the sessions: how fast a machine is may depend on how much of it works.
-rounds = -(-len(points) // side_by_side)
-drives = [list(points)[number % len(points)] for number in range(rounds * side_by_side)]
+drives = [point for nth in range(options.rounds) for point in list(points)[:: -1 if nth % 2 else 1]]
+drives = (drives * side_by_side)[: -(-len(drives) // side_by_side) * side_by_side]
 truths = {point: [] for point in points}
 with ThreadPoolExecutor(side_by_side) as pool:
     for point, found in pool.map(truth, enumerate(drives)):

@@ -167,8 +167,7 @@ impl<'a, R: Rig> Context<'a, R> {
     /// That the budget ended before a step of this price with these proofs behind it.
     pub fn budget_ended(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
         self.wanted += price;
-        let reserve = self.prices().certification() * to_come.len() as f64;
-        let enough = self.trial_runner.spent() + self.wanted + reserve;
+        let enough = self.trial_runner.spent() + self.wanted + self.reserve(to_come);
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
         BUDGET_ENDED.to_owned()
     }
