@@ -684,7 +684,7 @@ fn turns(run: &RecordedRun, table: &mut Table) {
     table.row("limit at 0.97 by 2, 4 and 6 probes, req/s", said, "within 10 %", most / least <= 1.1);
 }
 
-/// A certifying probe on a launch of its own, by what the session knew before it.
+/// Certifying probes by what the session knew before them: TPOT p99, and whether the twin follows TTFT from request to request.
 fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], table: &mut Table) {
     let fit = proof_of_tpot(run, learnt, proofs, table);
     for name in proofs {
@@ -693,7 +693,8 @@ fn proof(run: &RecordedRun, learnt: &[&str], proofs: &[&str], table: &mut Table)
     }
 }
 
-/// The same where TTFT is far from its promise: the count decides it there.
+/// TPOT p99 of certifying probes and the load of their engine, by what the session knew before them. This is all that is asked where TTFT stays far
+/// below its promise: there the session counts it and needs no twin.
 fn proof_of_tpot(run: &RecordedRun, learnt: &[&str], proofs: &[&str], table: &mut Table) -> Fit {
     let fit = run.fit(learnt, Effort::SESSION).unwrap();
     // Beside one that it learnt.

@@ -120,8 +120,8 @@ def truth(numbered):
         places.put(cores)
 
 
-# Every set of cores is busy, as it was during the sessions: how fast a machine is may depend on how much of it works.
 drives = [point for nth in range(options.rounds) for point in list(points)[:: -1 if nth % 2 else 1]]
+# Every set of cores is busy, as it was during the sessions: how fast a machine is may depend on how much of it works. So some points may be driven once more.
 drives = (drives * side_by_side)[: -(-len(drives) // side_by_side) * side_by_side]
 truths = {point: [] for point in points}
 with ThreadPoolExecutor(side_by_side) as pool:
