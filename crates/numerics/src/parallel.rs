@@ -30,6 +30,15 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync, done: i
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Two pieces of work at the same time.
+pub fn join<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+    std::thread::scope(|scope| {
+        let first = scope.spawn(first);
+        let second = second();
+        (first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +57,6 @@ mod tests {
         assert_eq!(squares, items.iter().map(|i| i * i).collect::<Vec<_>>());
         assert_eq!(told.into_inner(), 100);
         assert!(map(&[] as &[u64], |i| *i, |_| ()).is_empty());
+        assert_eq!(join(|| 1, || "two"), (1, "two"));
     }
 }

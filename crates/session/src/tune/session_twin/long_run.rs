@@ -10,6 +10,7 @@ use super::super::seeds::SeedLabel;
 use super::engine::TwinEngine;
 use crate::rig::{self, ServeObserver, Traffic};
 use crate::verdict::paired::{Flight, LongRunReplay};
+use autotune_numerics::parallel;
 use autotune_plan::settings::{Plan, WorkloadKind};
 use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{Answered, FastReplay, StepCosts};
@@ -75,17 +76,19 @@ impl LongRunTraffic {
         let traffic = self.of(source, self.requests(source.plan));
         let requests = traffic.len();
         let _span = debug_span!("long_run_replay", %rate, requests).entered();
-        let long = LongRunReplay::replay(costs, engine.bounds, engine.sent(traffic, rate, think, apart));
-        let Some(think) = think else { return (long, requests) };
-        if long.out_of_scope {
-            // The cache fills, and only blocks know what it loses.
-            return serve().map_or((long, requests), |served| (LongRunReplay::served(&served), served.len()));
-        }
+        let by_sums = || LongRunReplay::replay(costs, engine.bounds, engine.sent(traffic, rate, think, apart));
         // While people think, the cache may lose what they will resend.
-        let Some(blocks) = Some(think).filter(|think| think.0 > 0.0).and_then(|_| serve()) else {
-            return (long, requests);
+        let (long, blocks) = match think {
+            Some(time) if time.0 > 0.0 => parallel::join(by_sums, serve),
+            _ => (by_sums(), None),
         };
-        let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, Some(think), apart);
+        if let (Some(_), true) = (think, long.out_of_scope) {
+            // The cache fills, and only blocks know what it loses.
+            let served = blocks.or_else(serve);
+            return served.map_or((long, requests), |served| (LongRunReplay::served(&served), served.len()));
+        }
+        let Some(blocks) = blocks else { return (long, requests) };
+        let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, think, apart);
         let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds, &part, &mut FastReplay::default());
         (long.corrected(LongRunReplay::served(&blocks), sums), requests)
     }

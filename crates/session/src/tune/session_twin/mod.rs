@@ -172,9 +172,13 @@ impl SessionTwin {
 
     /// The step times by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
     pub fn pooled_steps(&self) -> Option<StepCosts> {
+        let fit = self.fit.as_ref()?;
+        if self.certifying_probes.is_empty() && self.tried == self.fit_probes {
+            return Some(fit.costs);
+        }
         let probes = [&self.probes[..], &self.certifying_probes].concat();
         let _span = debug_span!("refit", probes = probes.len()).entered();
-        refit(&probes, self.fit.as_ref()?, self.sample_sizes.fit).ok()
+        refit(&probes, fit, self.sample_sizes.fit).ok()
     }
 
     /// Takes what a probe teaches; whether it is time to fit. A probe that certifies stays out of the fit that judges it.
@@ -352,10 +356,12 @@ mod tests {
         let probe = fit_probe(Rate(1.0), 200);
         session_twin.learn(&probe, false);
         assert!(!session_twin.fit_to_all(), "there is no fit yet");
-        session_twin.fit().unwrap();
+        let costs = session_twin.fit().unwrap().costs;
         assert!(!session_twin.fit_to_all());
+        assert_eq!(session_twin.pooled_steps(), Some(costs));
         session_twin.learn(&probe, true);
         assert!(!session_twin.fit_to_all(), "a probe that certifies stays out");
+        assert_ne!(session_twin.pooled_steps(), Some(costs), "but its steps count where nothing is judged");
         session_twin.learn(&probe, false);
         assert!(session_twin.fit_to_all() && !session_twin.fit_to_all());
     }
