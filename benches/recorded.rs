@@ -257,6 +257,14 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         learnt: &["t001-p01", "t001-p02", "t002-p01", "t002-p02", "t002-p03"],
         ..turns_8b_again
     };
+    let turns_8b_eighth = Driven {
+        folder: "h200-8b-multi-turn-eighth",
+        levels: &["rate-15.74"],
+        others: &[],
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01"],
+        like: "t004-p01",
+        ..turns_8b_again
+    };
     let turns_8b_proofs = move |table: &mut Table| {
         let folder = |session: &str| read(&format!("results/h200-8b-multi-turn-{session}"));
         let learnt = ["t001-p01", "t001-p02", "t002-p01", "t002-p02", "t003-p01"];
@@ -407,6 +415,18 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
         like: "t005-p01",
         ..gain_tenth
     };
+    let gain_eleventh = Driven {
+        folder: "h200-8b-gain-eleventh",
+        levels: &["rate-10.37", "rate-10.89", "rate-11.61"],
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t004-p01"],
+        ..gain_tenth
+    };
+    let gain_eleventh_best = Driven {
+        levels: &["rate-14.59", "rate-15.32", "rate-16.34"],
+        learnt: &["t001-p01", "t001-p02", "t002-p01", "t003-p01", "t005-p01"],
+        like: "t005-p01",
+        ..gain_eleventh
+    };
     let single_third = Driven {
         folder: "h200-8b-third",
         levels: &["rate-14.21", "rate-15.09", "rate-15.82", "rate-16.55"],
@@ -547,6 +567,7 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             "The same, proofs that no fit saw (results/h200-8b-multi-turn-fifth, -sixth and -seventh)",
             Box::new(turns_8b_proofs),
         ),
+        ("The same with a precision of 4 % (results/h200-8b-multi-turn-eighth)", by_session(turns_8b_eighth)),
         ("A KV cache of 48,000 tokens (results/h200-8b-starved)", by_session(starved)),
         ("TPOT p99 <= 13 ms, the defaults (results/h200-8b-gain)", by_session(gain)),
         ("The same, what was found", by_session(gain_best)),
@@ -566,6 +587,8 @@ fn sections(arguments: &Arguments) -> Vec<Section<'_>> {
             by_session(gain_tenth),
         ),
         ("The same, what was found", by_session(gain_tenth_best)),
+        ("The same with another seed, the defaults (results/h200-8b-gain-eleventh)", by_session(gain_eleventh)),
+        ("The same, what was found", by_session(gain_eleventh_best)),
         (
             "The same on two H200 of one host, by its session (results/h200-8b-two-gpus)",
             Box::new(move |table| read_now_and_then(&read("results/h200-8b-two-gpus"), table)),

@@ -106,12 +106,13 @@ for name, levels in driven.items():
     for level in levels:
         told = "  ".join(f"{1e3 * level[promise]:7.1f} ({1e3 * limit:.0f})" for promise, limit in limits.items() if promise in level)
         print(f"{name:9} {level['asked']:7.2f} {level['arrived']:7.2f} {level['arrived'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
-    promise, limit, above = crossing(levels)
+    promise, limit, above = crossing(levels) if len(set(shares)) > 1 else (None, 0.0, False)
     certified = sides[name]["certified_rate"]
     result[name] = {"certified": certified, "limit": limit or None, "above": above, "binding": promise,
                     "certified_of_limit": certified / limit if limit and not above else None, "levels": levels}
     if not limit:
-        print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {promise} broke, and its line crosses the promise nowhere, or more than a tenth below the lowest rate that arrived. Drive lower rates, or a quieter machine.")
+        broke = f"{promise} broke, and its line crosses the promise nowhere, or more than a tenth below the lowest rate that arrived. Drive lower rates, or a quieter machine."
+        print(f"{name}: certified {certified:.2f} req/s; no limit can be told: {broke if promise else 'one share gives no line. Name two or more.'}")
         continue
     if above:
         print(f"{name}: certified {certified:.2f} req/s; the limit lies above {limit:.2f} req/s, the highest rate that arrived: certified / limit is below {certified / limit:.3f}. Drive higher rates.")
