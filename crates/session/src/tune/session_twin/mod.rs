@@ -171,6 +171,7 @@ impl SessionTwin {
     }
 
     /// The step times by all that is known, what certifies included: for questions that no probe answers, and whose answer only lowers a rate.
+    /// Where the fit knows all of that, they are its own.
     pub fn pooled_steps(&self) -> Option<StepCosts> {
         let fit = self.fit.as_ref()?;
         if self.certifying_probes.is_empty() && self.tried == self.fit_probes {
