@@ -67,7 +67,10 @@ def drive(name, point, seed):
 
 def crossing(levels):
     """The lowest rate at which some p99 crosses its promise, and False; or the highest rate that arrived, and True where the crossing lies far above it.
-    0 where a promise broke, and its line crosses it nowhere or far below the lowest rate: the limit lies lower, or something else broke it."""
+    0 where a promise broke, and its line crosses it nowhere or far below the lowest rate: the limit lies lower, or something else broke it.
+    No promise and 0 where only one rate was asked for, which gives no line."""
+    if len({level["asked"] for level in levels}) == 1:
+        return None, 0.0, False
     crossed = {}
     for promise, limit in limits.items():
         if not all(level.get(promise) for level in levels):
@@ -106,7 +109,7 @@ for name, levels in driven.items():
     for level in levels:
         told = "  ".join(f"{1e3 * level[promise]:7.1f} ({1e3 * limit:.0f})" for promise, limit in limits.items() if promise in level)
         print(f"{name:9} {level['asked']:7.2f} {level['arrived']:7.2f} {level['arrived'] / sides[name]['certified_rate']:12.2f} {level['requests']:8} {level['failed']:6}  {told}")
-    promise, limit, above = crossing(levels) if len(set(shares)) > 1 else (None, 0.0, False)
+    promise, limit, above = crossing(levels)
     certified = sides[name]["certified_rate"]
     result[name] = {"certified": certified, "limit": limit or None, "above": above, "binding": promise,
                     "certified_of_limit": certified / limit if limit and not above else None, "levels": levels}

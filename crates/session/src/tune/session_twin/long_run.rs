@@ -77,17 +77,20 @@ impl LongRunTraffic {
         let requests = traffic.len();
         let _span = debug_span!("long_run_replay", %rate, requests).entered();
         let by_sums = || LongRunReplay::replay(costs, engine.bounds, engine.sent(traffic, rate, think, apart));
+        let Some(time) = think else { return (by_sums(), requests) };
         // While people think, the cache may lose what they will resend.
-        let (long, blocks) = match think {
-            Some(time) if time.0 > 0.0 => parallel::join(by_sums, serve),
-            _ => (by_sums(), None),
+        let (long, blocks) = if time.0 > 0.0 {
+            parallel::join(by_sums, serve)
+        } else {
+            let long = by_sums();
+            let blocks = long.out_of_scope.then(serve).flatten();
+            (long, blocks)
         };
-        if let (Some(_), true) = (think, long.out_of_scope) {
-            // The cache fills, and only blocks know what it loses.
-            let served = blocks.or_else(serve);
-            return served.map_or((long, requests), |served| (LongRunReplay::served(&served), served.len()));
-        }
         let Some(blocks) = blocks else { return (long, requests) };
+        if long.out_of_scope {
+            // The cache fills, and only blocks know what it loses.
+            return (LongRunReplay::served(&blocks), blocks.len());
+        }
         let part = engine.sent(&traffic[..blocks.len().min(requests)], rate, think, apart);
         let (sums, _) = LongRunReplay::by_sums(costs, engine.bounds, &part, &mut FastReplay::default());
         (long.corrected(LongRunReplay::served(&blocks), sums), requests)

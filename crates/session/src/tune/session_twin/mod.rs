@@ -174,7 +174,7 @@ impl SessionTwin {
     /// Where the fit knows all of that, they are its own.
     pub fn pooled_steps(&self) -> Option<StepCosts> {
         let fit = self.fit.as_ref()?;
-        if self.certifying_probes.is_empty() && self.tried == self.fit_probes {
+        if self.certifying_probes.is_empty() && self.knows_all_probes() {
             return Some(fit.costs);
         }
         let probes = [&self.probes[..], &self.certifying_probes].concat();
@@ -209,7 +209,12 @@ impl SessionTwin {
 
     /// Fits once more where there is a fit, and it does not know all probes learnt so far. Returns whether it did.
     pub fn fit_to_all(&mut self) -> bool {
-        self.fit.is_some() && self.tried < self.fit_probes && self.fit().is_some()
+        self.fit.is_some() && !self.knows_all_probes() && self.fit().is_some()
+    }
+
+    /// Whether nothing was learnt since the last fit that judges was tried.
+    fn knows_all_probes(&self) -> bool {
+        self.tried == self.fit_probes
     }
 
     /// Fits the twin to the probes learnt so far; `None` if they tell too little. Several starts are tried, the last fit among them: a descent from
