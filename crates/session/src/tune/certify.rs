@@ -91,6 +91,7 @@ impl<R: Rig> Context<'_, R> {
                 return Ok(Some("the engine runs out of memory when every place of its batch is taken".to_owned()));
             }
         }
+        self.trial_runner.fit_to_all();
         if let Some(burst) = self.burst(&one.point, one.estimate)
             && self.send_burst(burst).await?.is_err()
         {
@@ -168,7 +169,7 @@ impl<R: Rig> Context<'_, R> {
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.twin().pooled_steps();
-        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, one.estimate));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()
     }

@@ -53,6 +53,8 @@ pub struct PredictionCache {
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     ceilings: Vec<CeilingBracket>,
+    /// The latest stress replay: of which engine, with which step times, and at which rate. A proof begins with the question that the search ended with.
+    stressed: Option<((TwinEngine, StepCosts, Rate), StressResult)>,
     memory: FastReplay,
 }
 
@@ -111,6 +113,14 @@ impl Predictor<'_> {
     /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. It counts by sums where they
     /// say the same as blocks: they take a tenth of the time.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+        let asked = (*engine, *costs, rate);
+        let known = self.predictions.stressed.filter(|(latest, _)| *latest == asked).map(|(_, result)| result);
+        let result = known.or_else(|| self.stress_replay_anew(engine, costs, rate))?;
+        self.predictions.stressed = Some((asked, result));
+        Some(result)
+    }
+
+    fn stress_replay_anew(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if !self.plan.workload.connects_requests() {
             // Sums know all that blocks know, until the KV cache is full.
             let requests = self.session_twin.sample_sizes.stress.requests as usize;

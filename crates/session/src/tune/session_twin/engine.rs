@@ -8,7 +8,7 @@ use autotune_records::units::{Rate, Seconds};
 use autotune_twin::{Bounds, DEFAULT_BLOCK, EngineFlags, Launch, Sent, StepCosts};
 use autotune_workload::{Outline, Resent};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwinEngine {
     pub bounds: Bounds,
     /// Tokens of a KV block; `None` if prefixes are not reused.

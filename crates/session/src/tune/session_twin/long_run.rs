@@ -73,19 +73,22 @@ impl LongRunTraffic {
         let in_blocks = self.sample_sizes.long_run_in_blocks;
         let serve = || served_in_blocks(engine, costs, source, (rate, in_blocks));
         let (think, apart) = (think_time(source.plan), source.material.documents_apart());
-        let traffic = self.of(source, self.requests(source.plan));
-        let requests = traffic.len();
-        let _span = debug_span!("long_run_replay", %rate, requests).entered();
-        let by_sums = || LongRunReplay::replay(costs, engine.bounds, engine.sent(traffic, rate, think, apart));
-        let Some(time) = think else { return (by_sums(), requests) };
-        // While people think, the cache may lose what they will resend.
-        let (long, blocks) = if time.0 > 0.0 {
-            parallel::join(by_sums, serve)
-        } else {
-            let long = by_sums();
-            let blocks = long.out_of_scope.then(serve).flatten();
-            (long, blocks)
+        let wanted = self.requests(source.plan);
+        let _span = debug_span!("long_run_replay", %rate, requests = wanted).entered();
+        let mut by_sums =
+            || LongRunReplay::replay(costs, engine.bounds, engine.sent(self.of(source, wanted), rate, think, apart));
+        let (long, blocks) = match think {
+            // While people think, the cache may lose what they will resend.
+            Some(time) if time.0 > 0.0 => parallel::join(by_sums, serve),
+            Some(_) => {
+                let long = by_sums();
+                let blocks = long.out_of_scope.then(serve).flatten();
+                (long, blocks)
+            }
+            None => (by_sums(), None),
         };
+        let traffic = self.of(source, wanted);
+        let requests = traffic.len();
         let Some(blocks) = blocks else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.
