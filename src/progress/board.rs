@@ -9,6 +9,7 @@ use super::plain::Lines;
 use super::{Event, Sink};
 use crate::clock;
 use crate::journal::{Cost, Purpose};
+use crate::search::Incumbent;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::Outcome;
@@ -182,7 +183,7 @@ impl Sink for Board {
         // The others are about what was learnt, not about what is done.
         let learnt = matches!(
             event,
-            Event::Standing { .. } | Event::Improved(_) | Event::Fitted(_) | Event::Note(_) | Event::Detail(_)
+            Event::Standing { .. } | Event::Improved { .. } | Event::Fitted(_) | Event::Note(_) | Event::Detail(_)
         );
         if let Some(line) = line.filter(|_| !learnt) {
             (kept.standing.now, kept.said) = (line, clock::now());
@@ -222,8 +223,8 @@ impl Standing {
                 let (outcome, because) = (verdict.outcome, verdict.because.clone());
                 self.last_probe = Some(LastProbe { trial: *trial, rate: ask.rate, outcome, because });
             }
-            Event::Improved(incumbent) => {
-                let (parameters, estimated_rate) = (incumbent.point.clone(), Some(incumbent.rate));
+            Event::Improved { best: Incumbent { point, rate }, .. } => {
+                let (parameters, estimated_rate) = (point.clone(), Some(*rate));
                 self.best = Some(Best { parameters, estimated_rate, certified_rate: None });
             }
             Event::Standing { spent, left, budget } => {
@@ -248,7 +249,6 @@ impl Standing {
 mod tests {
     use super::*;
     use crate::engine::diagnosis::{Cause, Consequence, Diagnosis};
-    use crate::search::Incumbent;
 
     fn about() -> About {
         About { autotune: "1.0", space_file: "a.toml".into(), out: "out".into(), seed: 1, simulated: true }
@@ -281,7 +281,7 @@ mod tests {
         // Once under load, and once at its start.
         board.take(&Event::Failed { trial: 3, diagnosis: &diagnosis, again: false });
         board.take(&Event::Failed { trial: 3, diagnosis: &diagnosis, again: false });
-        board.take(&Event::Improved(&Incumbent { point, rate: Rate(6.5) }));
+        board.take(&Event::Improved { best: &Incumbent { point, rate: Rate(6.5) }, defaults: None });
         let standing = board.standing();
         assert_eq!((standing.cost.launches, standing.cost.probes, standing.failures), (3, 6, 2));
         assert_eq!(standing.best.unwrap().estimated_rate, Some(Rate(6.5)));

@@ -76,7 +76,7 @@ fn of_event(event: &Event<'_>, text: &str, at: f64) -> String {
         Event::Probing { trial, .. } => ("probing", Some(*trial)),
         Event::Probed { trial, .. } => ("probed", Some(*trial)),
         Event::Fitted(_) => ("fitted", None),
-        Event::Improved(_) => ("improved", None),
+        Event::Improved { .. } => ("improved", None),
         Event::Note(_) => ("note", None),
         Event::Detail(_) => ("detail", None),
         Event::Standing { .. } => ("standing", None),
@@ -86,7 +86,7 @@ fn of_event(event: &Event<'_>, text: &str, at: f64) -> String {
     let (rate, outcome) = match event {
         Event::Probing { ask, .. } if !ask.is_burst() => (Some(ask.rate), None),
         Event::Probed { ask, verdict, .. } if !ask.is_burst() => (Some(ask.rate), Some(verdict.outcome)),
-        Event::Improved(incumbent) => (Some(incumbent.rate), None),
+        Event::Improved { best, .. } => (Some(best.rate), None),
         _ => (None, None),
     };
     let level = match event {
@@ -119,7 +119,8 @@ mod tests {
             "at": "2026-11-18T11:06:40Z", "level": "info", "event": "launching", "trial": 3, "message": message,
         });
         assert_eq!(said(&launching), expected);
-        let improved = said(&Event::Improved(&Incumbent { point: Point::default(), rate: Rate(9.5) }));
+        let improved =
+            said(&Event::Improved { best: &Incumbent { point: Point::default(), rate: Rate(9.5) }, defaults: None });
         assert_eq!((&improved["event"], &improved["rate"]), (&"improved".into(), &9.5.into()));
         let note = said(&Event::Note("a\nb\u{1b}[2J"));
         assert_eq!((&note["level"], &note["message"]), (&"info".into(), &"a\nb\u{fffd}[2J".into()));

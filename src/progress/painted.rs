@@ -30,7 +30,7 @@ pub(super) fn painted(colour: Colour, event: &Event<'_>, text: &str, fold: impl 
             }
             Event::Failed { diagnosis, .. } if n == 0 => colour.first(Tone::Fail, &diagnosis.says, &line),
             Event::Ready { .. } => colour.first(Tone::Warning, "WARNING", &line),
-            Event::Improved(_) => colour.first(Tone::Strong, "best so far", &line),
+            Event::Improved { .. } => colour.first(Tone::Strong, "best so far", &line),
             Event::Note(_) => colour.first(Tone::Warning, "left out:", &line),
             _ => line,
         }

@@ -11,6 +11,7 @@ use crate::engine::diagnosis::{Consequence, Diagnosis};
 use crate::journal::Purpose;
 use crate::printable::printable;
 use crate::rig::ProbeAsk;
+use crate::search::Incumbent;
 use crate::space::Point;
 use crate::units::{Rate, Seconds};
 use crate::verdict::paired::{Judge, Paired};
@@ -146,19 +147,16 @@ impl Lines {
                     r.tpot_sd * 100.0
                 )
             }
-            Event::Improved(incumbent) => {
-                let (point, rate) = (&incumbent.point, incumbent.rate);
-                if self.is_defaults(point)
-                    && let Some((_, estimate)) = &mut self.defaults
-                {
-                    *estimate = Some(rate);
+            Event::Improved { best: Incumbent { point, rate }, defaults } => {
+                if let Some((_, estimate)) = &mut self.defaults {
+                    *estimate = *defaults;
                 }
                 let same =
                     |(before, was): &(Point, Rate)| before == point && (rate.0 / was.0).ln().abs() < ANOTHER_RATE;
                 if self.best.as_ref().is_some_and(same) {
                     return None;
                 }
-                self.best = Some((point.clone(), rate));
+                self.best = Some((point.clone(), *rate));
                 format!("{} with {}", self.best_so_far()?, self.beside_defaults(point))
             }
             Event::Note(text) => (*text).to_owned(),
@@ -274,7 +272,6 @@ mod tests {
     use super::*;
     use crate::engine::diagnosis::Cause;
     use crate::journal::{self, Record};
-    use crate::search::Incumbent;
     use crate::space::Value;
 
     fn point(seqs: i64) -> Point {
@@ -293,14 +290,17 @@ mod tests {
         let first = said(&launching(1, Purpose::Baseline, &defaults));
         assert_eq!(first, "trial 1, baseline: starting with max-num-batched-tokens 2048, max-num-seqs 128");
         let incumbent = Incumbent { point: defaults.clone(), rate: Rate(68.3) };
-        assert_eq!(said(&Event::Improved(&incumbent)), "best so far: about 68.3 req/s with the defaults");
+        let of_defaults = Event::Improved { best: &incumbent, defaults: Some(Rate(68.3)) };
+        assert_eq!(said(&of_defaults), "best so far: about 68.3 req/s with the defaults");
         let incumbent = Incumbent { rate: Rate(68.4), ..incumbent };
-        assert_eq!(said(&Event::Improved(&incumbent)), "", "nothing new");
+        let of_defaults = Event::Improved { best: &incumbent, defaults: Some(Rate(68.4)) };
+        assert_eq!(said(&of_defaults), "", "nothing new");
         assert_eq!(said(&launching(2, Purpose::Search, &other)), "trial 2, search: starting with max-num-seqs 16");
         let better = Incumbent { point: other, rate: Rate(89.5) };
         assert_eq!(
-            said(&Event::Improved(&better)),
-            "best so far: about 89.5 req/s, defaults 68.4 req/s, with max-num-seqs 16"
+            said(&Event::Improved { best: &better, defaults: Some(Rate(66.1)) }),
+            "best so far: about 89.5 req/s, defaults 66.1 req/s, with max-num-seqs 16",
+            "both as they are estimated now"
         );
         assert_eq!(
             said(&Event::Detail("why")) + &said(&Event::Probing { trial: 2, ask: &crate::progress::ask_at(Rate(1.0)) }),
@@ -310,7 +310,7 @@ mod tests {
         let mut early = Lines::new(false);
         early.line(&launching(1, Purpose::Baseline, &defaults));
         let unmeasured = "best so far: about 89.5 req/s, defaults not measured, with max-num-seqs 16";
-        assert_eq!(early.line(&Event::Improved(&better)).as_deref(), Some(unmeasured));
+        assert_eq!(early.line(&Event::Improved { best: &better, defaults: None }).as_deref(), Some(unmeasured));
         let (spent, left, budget) = (Seconds(480.0), Seconds(0.0), Seconds(720.0));
         assert_eq!(said(&Event::Standing { spent, left, budget }), "engine time: 8 min of 12 min");
     }

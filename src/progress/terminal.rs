@@ -219,7 +219,10 @@ mod tests {
         };
         lines.line(&of_defaults);
         for (point, rate) in [(&defaults, 68.4), (&other, 89.5)] {
-            lines.line(&Event::Improved(&Incumbent { point: point.clone(), rate: Rate(rate) }));
+            lines.line(&Event::Improved {
+                best: &Incumbent { point: point.clone(), rate: Rate(rate) },
+                defaults: Some(Rate(68.4)),
+            });
         }
         let now = BTreeMap::from([(12, Said::new("trial 12: 89.5 req/s for 30.0 s", "at 89.5 req/s"))]);
         let (spent, left, budget) = (Seconds(480.0), Seconds(180.0), Seconds(720.0));

@@ -6,7 +6,7 @@ use crate::search::Incumbent;
 use crate::verdict::Verdict;
 use autotune_plan::engine::diagnosis::Diagnosis;
 use autotune_plan::space::Point;
-use autotune_records::units::Seconds;
+use autotune_records::units::{Rate, Seconds};
 use autotune_twin::Fit;
 
 #[derive(Clone, Debug)]
@@ -55,8 +55,11 @@ pub enum Event<'a> {
     },
     /// The twin was fitted to the probes so far.
     Fitted(&'a Fit),
-    /// There is a better point.
-    Improved(&'a Incumbent),
+    /// There is a better point, or another estimate of it. `defaults` is what those are now thought to keep.
+    Improved {
+        best: &'a Incumbent,
+        defaults: Option<Rate>,
+    },
     /// A sentence about a decision.
     Note(&'a str),
     /// A sentence about the reasons of one, for those who ask for it.

@@ -95,9 +95,7 @@ impl<R: Rig> Context<'_, R> {
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
         let engine = predictor.predictions.engine(point)?;
-        let mut passes = |rate: f64| {
-            predictor.stress_replay_of(&engine, costs, Rate(rate * STRESS_FACTOR)).map(|served| served.passes)
-        };
+        let mut passes = |rate: f64| predictor.passes_stress(&engine, costs, Rate(rate * STRESS_FACTOR));
         if passes(rate.0)? {
             return Some(Ceiling::Above);
         }

@@ -169,7 +169,7 @@ impl<R: Rig> Context<'_, R> {
     fn begin(&mut self, one: &Proving) -> Rate {
         let begin = one.estimate * BEGIN;
         let costs = self.trial_runner.twin().pooled_steps();
-        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, one.estimate));
+        let ceiling = costs.and_then(|costs| self.ceiling(&one.point, &costs, begin));
         let highest = if let Some(Ceiling::At(ceiling)) = ceiling { ceiling.0 * ABOVE } else { f64::INFINITY };
         Rate(begin.0.min(highest)).rounded()
     }

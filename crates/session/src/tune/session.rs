@@ -183,8 +183,9 @@ impl<R: Rig> Context<'_, R> {
                     debug_span!("ask", worker).in_scope(|| strategy.ask(&mut self.predictor(worker), &in_flight));
                 // A winner is settled when the next question is asked.
                 let incumbent = strategy.incumbent();
-                if let Some(incumbent) = incumbent.as_ref().filter(|_| incumbent != before) {
-                    self.sink.take(&Event::Improved(incumbent));
+                if let Some(best) = incumbent.as_ref().filter(|_| incumbent != before) {
+                    let defaults = self.defaults.as_ref().and_then(|point| strategy.estimate(point));
+                    self.sink.take(&Event::Improved { best, defaults });
                 }
                 before = incumbent;
                 let estimated = |point: &Point| strategy.estimate(point).is_some();

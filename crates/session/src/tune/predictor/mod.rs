@@ -53,9 +53,17 @@ pub struct PredictionCache {
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     ceilings: Vec<CeilingBracket>,
-    /// The latest stress replay: of which engine, with which step times, and at which rate. A proof begins with the question that the search ended with.
-    stressed: Option<((TwinEngine, StepCosts, Rate), StressResult)>,
+    /// The latest stress replay. A proof begins with the question that the search ended with, then asks about a lower rate.
+    stressed: Option<Stressed>,
     memory: FastReplay,
+}
+
+#[derive(Clone, Copy)]
+struct Stressed {
+    engine: TwinEngine,
+    costs: StepCosts,
+    rate: Rate,
+    result: StressResult,
 }
 
 struct Replayed {
@@ -78,6 +86,11 @@ impl Replayed {
 impl PredictionCache {
     pub fn learn(&mut self, point: &Point, engine: Option<TwinEngine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
+    }
+
+    /// The latest stress replay, where it was of that engine with these step times.
+    fn stressed(&self, engine: &TwinEngine, costs: &StepCosts) -> Option<Stressed> {
+        self.stressed.filter(|latest| latest.engine == *engine && latest.costs == *costs)
     }
 
     /// The engine of a point: that of the launched point which is most like it, with its own values. What the KV cache of a point holds
@@ -113,11 +126,23 @@ impl Predictor<'_> {
     /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. It counts by sums where they
     /// say the same as blocks: they take a tenth of the time.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let asked = (*engine, *costs, rate);
-        let known = self.predictions.stressed.filter(|(latest, _)| *latest == asked).map(|(_, result)| result);
-        let result = known.or_else(|| self.stress_replay_anew(engine, costs, rate))?;
-        self.predictions.stressed = Some((asked, result));
+        let known = self.predictions.stressed(engine, costs).filter(|latest| latest.rate == rate);
+        let result = match known {
+            Some(latest) => latest.result,
+            None => self.stress_replay_anew(engine, costs, rate)?,
+        };
+        self.predictions.stressed = Some(Stressed { engine: *engine, costs: *costs, rate, result });
         Some(result)
+    }
+
+    /// Whether that stress replay passes. The latest one answers too where it passed at a higher rate, or failed at a lower one.
+    pub fn passes_stress(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<bool> {
+        let tells =
+            |latest: &Stressed| if latest.result.passes { rate.0 <= latest.rate.0 } else { rate.0 >= latest.rate.0 };
+        match self.predictions.stressed(engine, costs).filter(tells) {
+            Some(latest) => Some(latest.result.passes),
+            None => Some(self.stress_replay_of(engine, costs, rate)?.passes),
+        }
     }
 
     fn stress_replay_anew(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
@@ -435,6 +460,23 @@ mod tests {
             let (few, many) = (best(&[4], 4), best(&[4, 64], 4));
             assert!(few.0 == point(4) && many.0 == point(64) && many.1 > few.1, "{few:?} {many:?}");
             assert!(best(&[64], 1).1 < best(&[64], 4).1);
+        });
+    }
+
+    #[test]
+    fn the_latest_stress_replay_answers_for_lower_rates_if_it_passed_and_for_higher_ones_if_not() {
+        let (costs, engine) = (Profile::quickstart().costs, engine(64, 100_000));
+        asked(&quickstart(&[]), |predictor| {
+            // The answer, and the rate of the replay that gave it.
+            let mut asks = |rate: f64| {
+                let passes = predictor.passes_stress(&engine, &costs, Rate(rate)).unwrap();
+                (passes, predictor.predictions.stressed.unwrap().rate.0)
+            };
+            assert_eq!([asks(10.0), asks(5.0), asks(20.0)], [(true, 10.0), (true, 10.0), (true, 20.0)]);
+            assert_eq!([asks(400.0), asks(500.0), asks(5.0)], [(false, 400.0), (false, 400.0), (true, 5.0)]);
+            let slower = StepCosts { base: 2.0 * costs.base, ..costs };
+            assert_eq!(predictor.passes_stress(&engine, &slower, Rate(1.0)), Some(true));
+            assert_eq!(predictor.predictions.stressed.unwrap().costs, slower, "other steps, another replay");
         });
     }
 

@@ -210,6 +210,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         }
         let certifies = at_a_rate && current.purpose.certifies();
         let due = told.fit_probe.as_ref().is_some_and(|fit_probe| twin.learn(fit_probe, certifies));
+        let (rate, said) = (told.ask.rate, told.verdict.outcome);
         current.told.push(told);
         if let Some((fit, verdicts)) = session_log.recorded_fit(trial, probe) {
             session_log.session_twin.adopt(*fit);
@@ -218,6 +219,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
             let fit = Box::new(fit.clone());
             session_log.sink.take(&Event::Fitted(&fit));
             let verdicts = self.second_thoughts(worker);
+            if let Some((now, because)) = verdicts.get(&probe).and_then(|verdict| says_otherwise(said, verdict)) {
+                let says = format!("trial {trial}: judged again after a new fit, {rate} {now}: {because}");
+                self.session_log.sink.take(&Event::Note(&says));
+            }
             self.session_log.record(Record::Fitted { trial, probe, fit, verdicts: verdicts.clone() })?;
             self.judge_again(worker, verdicts);
         }
@@ -315,6 +320,15 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 }
 
+/// What a verdict says, and why, where it was said before that the rate does the opposite.
+fn says_otherwise(said: Outcome, now: &Verdict) -> Option<(&'static str, &str)> {
+    match (said, now.outcome) {
+        (Outcome::Pass, Outcome::Fail) => Some(("fails", &now.because)),
+        (Outcome::Fail, Outcome::Pass) => Some(("holds", &now.because)),
+        _ => None,
+    }
+}
+
 fn no_answer() -> RunnerError {
     RunnerError::Machine("the first worker gave no answer".into())
 }
@@ -323,4 +337,18 @@ struct WorkerReply {
     worker: usize,
     ready: Option<Result<Ready, Diagnosis>>,
     probed: Option<Result<ProbeResult, Diagnosis>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::fixtures::verdict;
+
+    #[test]
+    fn only_the_opposite_is_said_again() {
+        use Outcome::{Fail, Pass, Unresolved};
+        let now = |said, now| says_otherwise(said, &verdict(now, Vec::new(), true)).map(|(word, _)| word.to_owned());
+        assert_eq!((now(Pass, Fail).as_deref(), now(Fail, Pass).as_deref()), (Some("fails"), Some("holds")));
+        assert_eq!((now(Pass, Pass), now(Pass, Unresolved), now(Unresolved, Fail)), (None, None, None));
+    }
 }
