@@ -69,7 +69,7 @@ fn outcome(status: &str) -> String {
         "parameters": {"max-num-seqs": 16}, "arguments": [], "estimated_rate": 2.0, "certified_rate": 2.0, "confidence": 0.9, "binding": null,
     });
     json!({
-        "version": 1, "status": status, "because": "the budget ended", "simulated": false, "model": null, "engine_version": null, "gpus": [],
+        "version": 1, "status": status, "because": "the budget is too small", "simulated": false, "model": null, "engine_version": null, "gpus": [],
         "space_file": "q.toml", "seed": 1, "baseline": null, "best": best, "gain": null, "left_out": [],
         "cost": {"launches": 1, "probes": 1, "engine_seconds": 1.0},
     })
@@ -509,7 +509,7 @@ async fn an_outcome_that_the_cluster_does_not_take_is_in_the_log_and_in_the_fold
 async fn an_outcome_longer_than_a_termination_message_comes_back_whole() {
     let (cluster, world) = chat();
     let mut found: Outcome = serde_json::from_str(&outcome("certified")).unwrap();
-    found.left_out = (0..200).map(|i| format!("the point max-num-seqs={i}: the budget ended")).collect();
+    found.left_out = (0..200).map(|i| format!("the point max-num-seqs={i}: the budget is too small")).collect();
     world.lock().unwrap().worker = (0, last_words(&found, Path::new("results")));
     let mut ours = Request { logs: true, ..request("Deployment", "chat") };
     ours.order.claim = Some("results".into());

@@ -55,7 +55,7 @@ pub mod exit {
     pub const NEVER_STARTED: u8 = 4;
     /// Stopped before the end; `--resume` continues.
     pub const INTERRUPTED: u8 = 5;
-    /// Not certified: the budget ended, or no rate held on fresh traffic.
+    /// Not certified: the budget is too small, or no rate held on fresh traffic.
     pub const UNCERTIFIED: u8 = 6;
     /// What was compared is not what `--require` asks for.
     pub const NOT_AS_REQUIRED: u8 = 7;

@@ -7,7 +7,9 @@ use super::bench::text::wrapped;
 use super::outcome::{Answer, Outcome};
 use super::shell_quoted;
 use crate::colour::{Colour, Tone};
-use crate::journal::{BUDGET_ENDED, Journal, NO_CANDIDATE, PROOF_OF_DEFAULTS, Record, Status};
+use crate::journal::{
+    BUDGET_TOO_SMALL, Journal, NO_CANDIDATE, PROOF_OF_DEFAULTS, Record, Status, names_budget, without_budget,
+};
 use crate::printable::printable;
 use crate::problems::join;
 use crate::space::Value;
@@ -123,12 +125,12 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             if defaults_win(outcome)
                 && let Some(untried) = was_left_out(outcome, NO_CANDIDATE) =>
         {
-            let kept = untried.ends_with(BUDGET_ENDED);
+            let kept = without_budget(untried).is_some();
             let why = if kept { "the rest of the budget was kept for proofs" } else { "none promised a gain" };
             format!("The defaults are certified. No candidate was tried, since {why}.")
         }
         (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
-            "The defaults are the best point found before the budget ended.".to_owned()
+            "The defaults are the best point found with this budget.".to_owned()
         }
         (Some(true), _) if defaults_win(outcome) => {
             "The defaults are the best point found: keep your arguments.".to_owned()
@@ -159,7 +161,7 @@ pub(super) fn interval(from: f64, to: f64) -> String {
 
 /// Whether points or proofs were left out for want of a budget.
 fn ended_early(outcome: &Outcome) -> bool {
-    outcome.left_out.iter().any(|what| what.contains(BUDGET_ENDED))
+    outcome.left_out.iter().any(|what| names_budget(what))
 }
 
 /// What was left out that begins like that.
@@ -174,11 +176,11 @@ fn proof_of_defaults_left_out(outcome: &Outcome) -> Option<&String> {
 
 /// What was left out and why; in one sentence what the budget had no room for.
 pub(super) fn left_out(outcome: &Outcome) -> Vec<String> {
-    let no_room = |what: &String| Some(what.strip_suffix(BUDGET_ENDED)?.strip_suffix(": ")?.to_owned());
     let (by_budget, mut said): (Vec<String>, Vec<String>) =
-        outcome.left_out.iter().cloned().partition(|what| no_room(what).is_some());
+        outcome.left_out.iter().cloned().partition(|what| without_budget(what).is_some());
     if !by_budget.is_empty() {
-        said.insert(0, format!("{}, since {BUDGET_ENDED}", join(by_budget.iter().filter_map(no_room), "and")));
+        let what = by_budget.iter().filter_map(|what| without_budget(what)).map(str::to_owned);
+        said.insert(0, format!("{}, since {BUDGET_TOO_SMALL}", join(what, "and")));
     }
     said
 }
@@ -390,8 +392,7 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
         }
         Status::Certified if defaults_win(outcome) => return None,
         Status::Certified
-            if outcome.gain.is_none()
-                && proof_of_defaults_left_out(outcome).is_some_and(|what| what.contains(BUDGET_ENDED)) =>
+            if outcome.gain.is_none() && proof_of_defaults_left_out(outcome).is_some_and(|what| names_budget(what)) =>
         {
             ("certify the defaults too, with a larger budget", larger)
         }
@@ -486,14 +487,14 @@ mod tests {
         outcome.best.clone_from(&outcome.baseline);
         outcome.left_out = vec![
             "a larger memory share: the budget ended".to_owned(),
-            "12 of the candidates: the budget ended".to_owned(),
+            "12 of the candidates: the budget is too small".to_owned(),
         ];
         outcome.enough_budget = Some(Seconds(1_180.0));
         insta::assert_snapshot!(said(&outcome), @"
 
         Simulated engine: no number is a measurement.
 
-        The defaults are the best point found before the budget ended.
+        The defaults are the best point found with this budget.
 
                                        defaults
           certified rate             65.9 req/s
@@ -506,7 +507,8 @@ mod tests {
           max-num-batched-tokens   2048
           max-num-seqs             128
 
-        Left out: a larger memory share and 12 of the candidates, since the budget ended
+        Left out: a larger memory share and 12 of the candidates, since the budget is
+          too small
         --budget 20m is expected to be enough for what the budget left out, where a
           start takes 376 ms.
         Latencies: expected at the certified rate, from all certifying probes and the
@@ -534,9 +536,9 @@ mod tests {
         assert!(headline(&outcome).ends_with("the gain is not known."), "{}", headline(&outcome));
         assert!(said(&outcome).contains("autotune export "), "no budget helps");
         let dies = "the certification of the defaults: the engine runs out of memory";
-        outcome.left_out = vec!["3 of the candidates: the budget ended".to_owned(), dies.to_owned()];
+        outcome.left_out = vec!["3 of the candidates: the budget is too small".to_owned(), dies.to_owned()];
         assert!(said(&outcome).contains("autotune export "), "a budget certifies no engine that dies");
-        outcome.left_out = vec!["the certification of the defaults: the budget ended".to_owned()];
+        outcome.left_out = vec!["the certification of the defaults: the budget is too small".to_owned()];
         outcome.enough_budget = Some(Seconds(78.0));
         let text = said(&outcome);
         assert!(text.contains(" --fresh --budget 78s\n") && !text.contains("autotune export "), "{text}");
@@ -616,7 +618,7 @@ mod tests {
             gain_interval: None,
             because: "nothing was measured: the budget of 16 min ended before any rate was probed; it took 4 min to start and warm up the engine"
                 .to_owned(),
-            left_out: vec!["24 of the candidates: the budget ended".to_owned()],
+            left_out: vec!["24 of the candidates: the budget is too small".to_owned()],
             enough_budget: Some(Seconds(5_000.0)),
             cost: crate::journal::Cost { launches: 1, probes: 1, engine_seconds: Seconds(342.0) },
             ..stored()
@@ -632,7 +634,7 @@ mod tests {
         Nothing was measured: the budget of 16 min ended before any rate was probed.
           - it took 4 min to start and warm up the engine
 
-        Left out: 24 of the candidates, since the budget ended
+        Left out: 24 of the candidates, since the budget is too small
         --budget 84m is expected to be enough for what the budget left out, where a
           start takes 376 ms.
         Cost: 1 launch, 1 probe, 6 min of engine time

@@ -50,7 +50,7 @@ fn a_finished_run_answers_first_and_shows_what_it_rests_on() {
     let page = made(&stored(name), &folder(name));
     for part in [
         "<span class=\"badge measured\">Measured</span>",
-        "<h1>The defaults are the best point found before the budget ended.</h1>",
+        "<h1>The defaults are the best point found with this budget.</h1>",
         "<p class=\"number\">14.88 req/s</p><p>certified, 95 % sure</p>",
         "by estimate: defaults 15.78 req/s, standard error 3.1 %.",
         "--max-num-batched-tokens 8192 \\\n--max-num-seqs 1024",

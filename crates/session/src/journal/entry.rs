@@ -299,8 +299,21 @@ impl Gain {
     }
 }
 
-/// How a line of [`Conclusion::left_out`] ends if the budget had no room for it.
-pub const BUDGET_ENDED: &str = "the budget ended";
+/// Why a line of [`Conclusion::left_out`] is there, if the budget had no room for what it says.
+pub const BUDGET_TOO_SMALL: &str = "the budget is too small";
+/// The same in outcomes of earlier versions.
+const BUDGET_ENDED: &str = "the budget ended";
+
+/// Whether such a line says that the budget had no room.
+pub fn names_budget(line: &str) -> bool {
+    [BUDGET_TOO_SMALL, BUDGET_ENDED].iter().any(|why| line.contains(why))
+}
+
+/// What such a line says, without that the budget had no room for it; `None` of another line.
+pub fn without_budget(line: &str) -> Option<&str> {
+    [BUDGET_TOO_SMALL, BUDGET_ENDED].iter().find_map(|why| line.strip_suffix(why)?.strip_suffix(": "))
+}
+
 /// How a line begins if no candidate was tried.
 pub const NO_CANDIDATE: &str = "all candidates";
 /// How a line begins if the defaults are not certified, or not to the precision.

@@ -1,10 +1,23 @@
-//! Reads the request file of a probe, and verifies its digest.
+//! The request file of a probe: written with its digest, and read again.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use crate::digest::sha256;
-use autotune_load::{RequestRecord, read_records};
+use crate::private::{create_file, create_folder};
+use autotune_load::{RequestRecord, read_records, write_records};
+
+/// Writes requests to a new file, whose folder is made where it is missing. Returns their digest.
+pub fn keep_requests(path: &Path, records: &[RequestRecord]) -> io::Result<String> {
+    path.parent().map_or(Ok(()), create_folder)?;
+    let mut text = Vec::new();
+    write_records(records, &mut text)?;
+    let mut file = create_file(path)?;
+    file.write_all(&text)?;
+    // The record that names it is synced: the file must not be what a power cut takes.
+    file.sync_data()?;
+    Ok(sha256(&text))
+}
 
 /// The requests in the file that a record names. The digest is that of the record; journals of earlier versions have none.
 ///

@@ -9,10 +9,11 @@ mod reader;
 mod writer;
 
 pub use entry::{
-    BUDGET_ENDED, COMMON_ERROR, Conclusion, Cost, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate,
-    NO_CANDIDATE, PROOF_OF_DEFAULTS, PointResult, Purpose, RECORDS_FORMAT, Record, Status,
+    BUDGET_TOO_SMALL, COMMON_ERROR, Conclusion, Cost, Entry, ExpectedQuantile, FORMAT, Gain, Header, MeasuredAtRate,
+    NO_CANDIDATE, PROOF_OF_DEFAULTS, PointResult, Purpose, RECORDS_FORMAT, Record, Status, names_budget,
+    without_budget,
 };
-pub use kept::{requests_of, verify_digest};
+pub use kept::{keep_requests, requests_of, verify_digest};
 pub use reader::{Journal, read};
 pub use writer::{JournalError, Writer, in_use, open, put_aside};
 

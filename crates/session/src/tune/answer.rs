@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(answer(proved(64, 10.0), unproved, Vec::new()).best, Some(proved(64, 10.0)));
         let estimated =
             |seqs| PointResult { certified_rate: None, estimated_rate: Some(Rate(9.0)), ..proved(seqs, 9.0) };
-        let because = answer(estimated(64), estimated(16), vec!["the budget ended".to_owned()]).because;
-        assert_eq!(because, "about 9.00 req/s with max-num-seqs 16, not certified: the budget ended");
+        let because = answer(estimated(64), estimated(16), vec!["the budget is too small".to_owned()]).because;
+        assert_eq!(because, "about 9.00 req/s with max-num-seqs 16, not certified: the budget is too small");
     }
 }

@@ -74,7 +74,7 @@ impl<R: Rig> Context<'_, R> {
         let before = self.trial_runner.before(0, &TrialRequest::of(one.purpose, one.point.clone()));
         let price = self.prices().certify + self.prices().preparing(before);
         if !self.affords(price, to_come) {
-            return Ok(Some(self.budget_ended(price, to_come)));
+            return Ok(Some(self.too_small(price, to_come)));
         }
         // What was seen of other points says nothing of this one.
         self.trial_runner.twin().dismiss();
@@ -121,7 +121,7 @@ impl<R: Rig> Context<'_, R> {
     async fn drive(&mut self, one: &mut Proving, to_come: &[Purpose]) -> Result<(), RunnerError> {
         let certify = self.prices().certify;
         if one.windows > 0 && !self.affords(certify, to_come) {
-            one.ended = Some(self.budget_ended(certify, to_come));
+            one.ended = Some(self.too_small(certify, to_come));
             return Ok(());
         }
         let window = self.fresh(one);

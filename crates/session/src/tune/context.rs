@@ -7,7 +7,7 @@ use super::runner::{RunnerError, TrialRunner};
 use super::seeds::SeedLabel;
 use super::trial::{Asking, TrialRequest};
 use crate::events::{Event, Sink};
-use crate::journal::{BUDGET_ENDED, NO_CANDIDATE, Purpose, Record};
+use crate::journal::{BUDGET_TOO_SMALL, NO_CANDIDATE, Purpose, Record, names_budget};
 use crate::rig::{BURST_RATE, ProbeAsk, Rig, Telemetry};
 use crate::search::{self, MakeStrategy, Observation, ProbedRate};
 use crate::verdict::{Awaited, Certainty, Outcome, Slack, Verdict, Window};
@@ -164,18 +164,18 @@ impl<'a, R: Rig> Context<'a, R> {
         self.sink.take(&Event::Note(text));
     }
 
-    /// That the budget ended before a step of this price with these proofs behind it.
-    pub fn budget_ended(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
+    /// That the budget has no room for a step of this price with these proofs behind it.
+    pub fn too_small(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
         self.wanted += price;
         let enough = self.trial_runner.spent() + self.wanted + self.reserve(to_come);
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));
-        BUDGET_ENDED.to_owned()
+        BUDGET_TOO_SMALL.to_owned()
     }
 
     /// The budget that would have held all that the budget left out; `None` if it left out nothing.
     pub fn enough_budget(&self) -> Option<Seconds> {
         // A proof that was precise enough all the same leaves nothing out.
-        let wanted = self.enough.filter(|_| self.left_out.iter().any(|what| what.contains(BUDGET_ENDED)));
+        let wanted = self.enough.filter(|_| self.left_out.iter().any(|what| names_budget(what)));
         wanted.map(|wanted| self.budget_for(wanted))
     }
 

@@ -199,8 +199,7 @@ impl<R: Rig> Context<'_, R> {
                     debug!(worker, "nothing more is worth its cost");
                     continue;
                 };
-                let Query { point, rate } = &query;
-                debug!(worker, %point, %rate, "asked");
+                debug!(worker, point = %query.point, rate = %query.rate, "asked");
                 let fresh = self.trial_runner.current(worker).is_none_or(|c| c.known_as != query.point);
                 let launch = fresh.then(|| TrialRequest::of(purpose, query.point.clone()));
                 let before = launch.as_ref().map_or(Before::Nothing, |wanted| self.trial_runner.before(worker, wanted));
@@ -221,7 +220,7 @@ impl<R: Rig> Context<'_, R> {
                             Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
-                    let ended = self.budget_ended(price, to_come);
+                    let ended = self.too_small(price, to_come);
                     self.left_out(format!("{what}: {ended}"));
                 } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
                     self.left_out(format!(

@@ -53,17 +53,9 @@ pub struct PredictionCache {
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     ceilings: Vec<CeilingBracket>,
-    /// The latest stress replay. A proof begins with the question that the search ended with, then asks about a lower rate.
-    stressed: Option<Stressed>,
+    /// The latest stress replay of a proof, with its engine, step times and rate: a proof begins with what the search asked last.
+    stressed: Option<(TwinEngine, StepCosts, Rate, StressResult)>,
     memory: FastReplay,
-}
-
-#[derive(Clone, Copy)]
-struct Stressed {
-    engine: TwinEngine,
-    costs: StepCosts,
-    rate: Rate,
-    result: StressResult,
 }
 
 struct Replayed {
@@ -86,11 +78,6 @@ impl Replayed {
 impl PredictionCache {
     pub fn learn(&mut self, point: &Point, engine: Option<TwinEngine>) {
         self.launched.extend(engine.map(|engine| (point.clone(), engine)));
-    }
-
-    /// The latest stress replay, where it was of that engine with these step times.
-    fn stressed(&self, engine: &TwinEngine, costs: &StepCosts) -> Option<Stressed> {
-        self.stressed.filter(|latest| latest.engine == *engine && latest.costs == *costs)
     }
 
     /// The engine of a point: that of the launched point which is most like it, with its own values. What the KV cache of a point holds
@@ -123,41 +110,31 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. It counts by sums where they
-    /// say the same as blocks: they take a tenth of the time.
+    /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. The latest one answers where
+    /// it passed at a higher rate, or failed at a lower one.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        let known = self.predictions.stressed(engine, costs).filter(|latest| latest.rate == rate);
-        let result = match known {
-            Some(latest) => latest.result,
-            None => self.stress_replay_anew(engine, costs, rate)?,
-        };
-        self.predictions.stressed = Some(Stressed { engine: *engine, costs: *costs, rate, result });
+        if let Some((of, with, at, known)) = self.predictions.stressed
+            && (of, with) == (*engine, *costs)
+            && (at == rate || known.passes == (rate.0 < at.0))
+        {
+            return Some(known);
+        }
+        let by_sums = self.stress_by_sums(engine, costs, rate);
+        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
+        let in_blocks = || stress_replay(source, engine, costs, rate, self.session_twin.sample_sizes.stress);
+        let result = by_sums.or_else(in_blocks)?;
+        self.predictions.stressed = Some((*engine, *costs, rate, result));
         Some(result)
     }
 
-    /// Whether that stress replay passes. The latest one answers too where it passed at a higher rate, or failed at a lower one.
-    pub fn passes_stress(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<bool> {
-        let tells =
-            |latest: &Stressed| if latest.result.passes { rate.0 <= latest.rate.0 } else { rate.0 >= latest.rate.0 };
-        match self.predictions.stressed(engine, costs).filter(tells) {
-            Some(latest) => Some(latest.result.passes),
-            None => Some(self.stress_replay_of(engine, costs, rate)?.passes),
-        }
-    }
-
-    fn stress_replay_anew(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
-        if !self.plan.workload.connects_requests() {
-            // Sums know all that blocks know, until the KV cache is full.
-            let requests = self.session_twin.sample_sizes.stress.requests as usize;
-            let (long, pressure) = self.by_sums(engine, costs, rate, requests);
-            if pressure.kv_full == 0 && pressure.preemptions == 0 {
-                let passes = self.margins_of(&long).into_iter().flatten().all(|margin| margin <= QUEUE_GROWS);
-                let peaks = Peaks { places: pressure.most_running as u32, ..Peaks::default() };
-                return Some(StressResult { passes, peaks });
-            }
-        }
-        let source = TrafficSource { plan: self.plan, material: &self.material, seed: self.seed };
-        stress_replay(source, engine, costs, rate, self.session_twin.sample_sizes.stress)
+    /// The same by sums, which take a tenth of the time. Until the KV cache is full they know all that blocks know, if nothing connects requests.
+    fn stress_by_sums(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
+        let requests = self.session_twin.sample_sizes.stress.requests as usize;
+        let apart = !self.plan.workload.connects_requests();
+        let (long, pressure) = apart.then(|| self.by_sums(engine, costs, rate, requests))?;
+        let passes = self.margins_of(&long).into_iter().flatten().all(|margin| margin <= QUEUE_GROWS);
+        let peaks = Peaks { places: pressure.most_running as u32, ..Peaks::default() };
+        (pressure.kv_full == 0 && pressure.preemptions == 0).then_some(StressResult { passes, peaks })
     }
 
     /// So many requests of a long run by sums alone.
@@ -469,14 +446,14 @@ mod tests {
         asked(&quickstart(&[]), |predictor| {
             // The answer, and the rate of the replay that gave it.
             let mut asks = |rate: f64| {
-                let passes = predictor.passes_stress(&engine, &costs, Rate(rate)).unwrap();
-                (passes, predictor.predictions.stressed.unwrap().rate.0)
+                let result = predictor.stress_replay_of(&engine, &costs, Rate(rate)).unwrap();
+                (result.passes, predictor.predictions.stressed.unwrap().2.0)
             };
             assert_eq!([asks(10.0), asks(5.0), asks(20.0)], [(true, 10.0), (true, 10.0), (true, 20.0)]);
             assert_eq!([asks(400.0), asks(500.0), asks(5.0)], [(false, 400.0), (false, 400.0), (true, 5.0)]);
             let slower = StepCosts { base: 2.0 * costs.base, ..costs };
-            assert_eq!(predictor.passes_stress(&engine, &slower, Rate(1.0)), Some(true));
-            assert_eq!(predictor.predictions.stressed.unwrap().costs, slower, "other steps, another replay");
+            assert!(predictor.stress_replay_of(&engine, &slower, Rate(1.0)).unwrap().passes);
+            assert_eq!(predictor.predictions.stressed.unwrap().1, slower, "other steps, another replay");
         });
     }
 

@@ -11,9 +11,6 @@ mod worker;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use futures_util::future::{join_all, try_join_all};
-use tracing::debug;
-
 use self::session_log::SessionLog;
 pub use self::session_log::{Folder, RunnerError};
 use self::worker::Worker;
@@ -30,6 +27,7 @@ use autotune_plan::engine::diagnosis::Diagnosis;
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
 use autotune_records::units::Seconds;
+use futures_util::future::{join_all, try_join_all};
 
 /// Rigs with a memory, numbered from 0: at least one, which does everything that one does alone.
 pub struct TrialRunner<'a, R> {
@@ -219,7 +217,10 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
             let fit = Box::new(fit.clone());
             session_log.sink.take(&Event::Fitted(&fit));
             let verdicts = self.second_thoughts(worker);
-            if let Some((now, because)) = verdicts.get(&probe).and_then(|verdict| says_otherwise(said, verdict)) {
+            if let Some(Verdict { outcome: now, because, .. }) = verdicts.get(&probe)
+                && matches!((said, now), (Outcome::Pass, Outcome::Fail) | (Outcome::Fail, Outcome::Pass))
+            {
+                let now = if said == Outcome::Fail { "holds" } else { "fails" };
                 let says = format!("trial {trial}: judged again after a new fit, {rate} {now}: {because}");
                 self.session_log.sink.take(&Event::Note(&says));
             }
@@ -244,7 +245,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
         let current = self.workers.get_mut(worker).and_then(|worker| worker.current.as_mut());
         for told in current.into_iter().flat_map(|current| &mut current.told) {
             if let Some(verdict) = verdicts.remove(&told.probe) {
-                debug!(probe = told.probe, before = ?told.verdict.outcome, now = ?verdict.outcome, "judged again");
                 told.verdict = verdict;
             }
         }
@@ -320,15 +320,6 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 }
 
-/// What a verdict says, and why, where it was said before that the rate does the opposite.
-fn says_otherwise(said: Outcome, now: &Verdict) -> Option<(&'static str, &str)> {
-    match (said, now.outcome) {
-        (Outcome::Pass, Outcome::Fail) => Some(("fails", &now.because)),
-        (Outcome::Fail, Outcome::Pass) => Some(("holds", &now.because)),
-        _ => None,
-    }
-}
-
 fn no_answer() -> RunnerError {
     RunnerError::Machine("the first worker gave no answer".into())
 }
@@ -337,18 +328,4 @@ struct WorkerReply {
     worker: usize,
     ready: Option<Result<Ready, Diagnosis>>,
     probed: Option<Result<ProbeResult, Diagnosis>>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::verdict::fixtures::verdict;
-
-    #[test]
-    fn only_the_opposite_is_said_again() {
-        use Outcome::{Fail, Pass, Unresolved};
-        let now = |said, now| says_otherwise(said, &verdict(now, Vec::new(), true)).map(|(word, _)| word.to_owned());
-        assert_eq!((now(Pass, Fail).as_deref(), now(Fail, Pass).as_deref()), (Some("fails"), Some("holds")));
-        assert_eq!((now(Pass, Pass), now(Pass, Unresolved), now(Unresolved, Fail)), (None, None, None));
-    }
 }

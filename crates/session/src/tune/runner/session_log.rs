@@ -2,20 +2,16 @@
 //! their order.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use super::super::predictor::PredictionCache;
 use super::super::sample_sizes::SampleSizes;
 use super::super::session_twin::{FitProbe, SessionTwin, TrafficSource, TwinEngine};
 use super::super::trial::{Launch, TrialRequest};
-use crate::digest::sha256;
 use crate::events::Sink;
-use crate::journal::{Entry, Journal, JournalError, Record, Writer, requests_of};
-use crate::private::{create_file, create_folder};
+use crate::journal::{Entry, Journal, JournalError, Record, Writer, keep_requests, requests_of};
 use crate::rig::{Failure, Measured, ProbeAsk, Ready, Spawned};
 use crate::verdict::{Certainty, Verdict};
-use autotune_load::write_records;
 use autotune_plan::engine::live::widest;
 use autotune_plan::settings::Plan;
 use autotune_plan::space::Point;
@@ -283,19 +279,8 @@ impl<'a> SessionLog<'a> {
         let Some(folder) = &self.folder else { return Ok((String::new(), None)) };
         let name = format!("requests/t{trial:03}-p{probe:02}.csv");
         let path = folder.path.join(&name);
-        let write = || -> std::io::Result<String> {
-            if let Some(parent) = path.parent() {
-                create_folder(parent)?;
-            }
-            let mut text = Vec::new();
-            write_records(&measured.records, &mut text)?;
-            let mut file = create_file(&path)?;
-            file.write_all(&text)?;
-            // The record that names it is synced: the file must not be what a power cut takes.
-            file.sync_data()?;
-            Ok(sha256(&text))
-        };
-        let digest = write().map_err(|source| RunnerError::Requests { path: path.clone(), source })?;
+        let kept = keep_requests(&path, &measured.records);
+        let digest = kept.map_err(|source| RunnerError::Requests { path, source })?;
         Ok((name, Some(digest)))
     }
 }

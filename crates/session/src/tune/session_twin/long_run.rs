@@ -77,15 +77,13 @@ impl LongRunTraffic {
         let _span = debug_span!("long_run_replay", %rate, requests = wanted).entered();
         let mut by_sums =
             || LongRunReplay::replay(costs, engine.bounds, engine.sent(self.of(source, wanted), rate, think, apart));
-        let (long, blocks) = match think {
-            // While people think, the cache may lose what they will resend.
-            Some(time) if time.0 > 0.0 => parallel::join(by_sums, serve),
-            Some(_) => {
-                let long = by_sums();
-                let blocks = long.out_of_scope.then(serve).flatten();
-                (long, blocks)
-            }
-            None => (by_sums(), None),
+        // While people think, the cache may lose what they will resend.
+        let (long, blocks) = if think.is_some_and(|time| time.0 > 0.0) {
+            parallel::join(by_sums, serve)
+        } else {
+            let long = by_sums();
+            let blocks = (think.is_some() && long.out_of_scope).then(serve).flatten();
+            (long, blocks)
         };
         let traffic = self.of(source, wanted);
         let requests = traffic.len();

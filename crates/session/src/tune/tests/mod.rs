@@ -13,7 +13,7 @@ use self::scripted::{Memory, Script, Scripted, Uneventful};
 use super::sample_sizes::Stress;
 use super::*;
 use crate::events::Silent;
-use crate::journal::{Conclusion, Entry, Journal, Purpose, Record, Status};
+use crate::journal::{Conclusion, Entry, Journal, Purpose, Record, Status, names_budget};
 use crate::quickstart::quickstart as plan;
 use crate::rig::Rig;
 use autotune_plan::settings::{Plan, StrategyKind};
@@ -182,7 +182,7 @@ async fn the_budget_that_is_named_is_enough_for_most_sessions_and_no_more_than_t
     for (seed, seconds) in (1..).zip(["6s", "12s", "25s", "6s", "12s"]) {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
         let (answer, _, _) = run(&plan, seed).await;
-        let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| what.contains("the budget ended"));
+        let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| names_budget(what));
         assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
         named += answer.enough_budget.unwrap();
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();

@@ -1,7 +1,7 @@
 //! Sessions whose verdicts a fitted twin takes part in.
 
 use super::*;
-use crate::verdict::Verdict;
+use crate::verdict::{Outcome, Verdict};
 
 /// A job of two candidates.
 fn two() -> Plan {
@@ -81,4 +81,35 @@ async fn a_session_with_the_programs_own_replays_and_fits_certifies_what_its_mod
     let best = answer.best.unwrap();
     let (certified, limit) = (best.certified_rate.unwrap(), best.limit.unwrap());
     assert!((0.8..1.0).contains(&(certified.0 / limit.0)), "{certified} of {limit}");
+}
+
+#[tokio::test]
+async fn a_verdict_that_a_new_fit_turns_round_is_said() {
+    let plan = plan(&[("window = \"1500ms\"", "window = \"1s\"")]);
+    let (mut turned, mut said) = (0, 0);
+    for seed in 1..=4 {
+        let (memory, notes) = (Memory::default(), Notes::default());
+        let rig = Scripted::new(&plan, seed, Uneventful, memory.clone());
+        let runner = TrialRunner::new(vec![rig], &plan, seed, &notes, Some(memory.folder()), Journal::default());
+        let mut session = Session::new(runner.with_sample_sizes(SampleSizes::SMALL), &plan, &notes);
+        session.run().await.unwrap();
+        let mut latest = Outcome::Void;
+        for entry in &session.trial_runner().journal().entries {
+            match &entry.record {
+                Record::Probed { verdict, .. } => latest = verdict.outcome,
+                Record::Fitted { probe, verdicts, .. } => {
+                    let now = verdicts.get(probe).map(|verdict| verdict.outcome);
+                    turned += usize::from(latest == Outcome::Pass && now == Some(Outcome::Fail));
+                }
+                _ => {}
+            }
+        }
+        let turns_round = |note: &&String| {
+            note.contains(": judged again after a new fit, ")
+                && note.starts_with("trial ")
+                && note.contains(" fails: in a long run")
+        };
+        said += notes.0.into_inner().unwrap().iter().filter(turns_round).count();
+    }
+    assert!(turned > 0 && said == turned, "{said} of {turned}");
 }
