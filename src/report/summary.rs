@@ -129,7 +129,7 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             let why = if kept { "the rest of the budget was kept for proofs" } else { "none promised a gain" };
             format!("The defaults are certified. No candidate was tried, since {why}.")
         }
-        (Some(true), _) if defaults_win(outcome) && ended_early(outcome) => {
+        (Some(true), _) if defaults_win(outcome) && lacks_budget(outcome) => {
             "The defaults are the best point found with this budget.".to_owned()
         }
         (Some(true), _) if defaults_win(outcome) => {
@@ -160,7 +160,7 @@ pub(super) fn interval(from: f64, to: f64) -> String {
 }
 
 /// Whether points or proofs were left out for want of a budget.
-fn ended_early(outcome: &Outcome) -> bool {
+fn lacks_budget(outcome: &Outcome) -> bool {
     outcome.left_out.iter().any(|what| names_budget(what))
 }
 
@@ -387,7 +387,7 @@ pub(super) fn next(outcome: &Outcome, folder: &Path, flags: &str) -> Option<(&'s
     let again = format!("autotune --space {}{flags} --out {folder}", shell_quoted(&outcome.space_file));
     let larger = format!("{again} --fresh {}", budget_flag(outcome).unwrap_or_else(|| "--budget TIME".to_owned()));
     Some(match outcome.status {
-        Status::Certified if defaults_win(outcome) && ended_early(outcome) => {
+        Status::Certified if defaults_win(outcome) && lacks_budget(outcome) => {
             ("try what was left out, with a larger budget", larger)
         }
         Status::Certified if defaults_win(outcome) => return None,
@@ -486,7 +486,7 @@ mod tests {
         let mut outcome = stored();
         outcome.best.clone_from(&outcome.baseline);
         outcome.left_out = vec![
-            "a larger memory share: the budget ended".to_owned(),
+            "a larger memory share: the budget is too small".to_owned(),
             "12 of the candidates: the budget is too small".to_owned(),
         ];
         outcome.enough_budget = Some(Seconds(1_180.0));
@@ -616,7 +616,7 @@ mod tests {
             best: None,
             gain: None,
             gain_interval: None,
-            because: "nothing was measured: the budget of 16 min ended before any rate was probed; it took 4 min to start and warm up the engine"
+            because: "nothing was measured: the budget of 16 min is too small for a probe at a rate; it took 4 min to start and warm up the engine"
                 .to_owned(),
             left_out: vec!["24 of the candidates: the budget is too small".to_owned()],
             enough_budget: Some(Seconds(5_000.0)),
@@ -631,7 +631,7 @@ mod tests {
 
         Served: sim-model, engine 0.32.0+sim.
 
-        Nothing was measured: the budget of 16 min ended before any rate was probed.
+        Nothing was measured: the budget of 16 min is too small for a probe at a rate.
           - it took 4 min to start and warm up the engine
 
         Left out: 24 of the candidates, since the budget is too small

@@ -55,7 +55,8 @@ pub enum Event<'a> {
     },
     /// The twin was fitted to the probes so far.
     Fitted(&'a Fit),
-    /// There is a better point, or another estimate of it. `defaults` is what those are now thought to keep.
+    /// There is a better point, or another estimate of it. `defaults` is the rate that those are now thought to
+    /// keep; `None` if none is known.
     Improved {
         best: &'a Incumbent,
         defaults: Option<Rate>,

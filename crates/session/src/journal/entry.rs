@@ -194,7 +194,7 @@ impl Purpose {
 pub enum Status {
     /// The best point was certified on fresh traffic.
     Certified,
-    /// A best point was found, but the budget ended before it was certified.
+    /// A best point was found, but it was not certified: the budget is too small, or no rate held on fresh traffic.
     Uncertified,
     /// No point keeps the promises at any useful rate.
     NotReachable,

@@ -1,4 +1,4 @@
-//! The request file of a probe: written with its digest, and read again.
+//! Writes the request file of a probe and returns its digest; reads it again and verifies that.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;

@@ -103,14 +103,9 @@ impl<R: Rig> Context<'_, R> {
             Record::Probed { verdict, took, .. } => Some(format!("{took} for {} requests at once", verdict.counted)),
             _ => None,
         });
-        let left = self.budget() - self.trial_runner.spent();
-        let left = if left.0 < 1.0 {
-            "none of it is left".to_owned()
-        } else {
-            format!("the {left} that are left do not hold a probe at a rate")
-        };
+        let left = Seconds((self.budget() - self.trial_runner.spent()).0.max(0.0));
         let (budget, steps) = (self.budget(), join(steps, "and"));
-        format!("the budget of {budget} ended before any rate was probed; it took {steps}; {left}")
+        format!("the budget of {budget} is too small for a probe at a rate; it took {steps}; {left} are left")
     }
 
     /// Why no engine started, in the words of the last attempt: its log may be gone with the pod that held it.

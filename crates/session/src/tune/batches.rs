@@ -84,8 +84,8 @@ impl<R: Rig> Context<'_, R> {
             return None;
         }
         if !self.affords(self.prices().certify * 2.0, &[]) {
-            let ended = self.too_small(self.prices().certify * 2.0, &[]);
-            self.left_out(format!("what {count} requests at once do to the engine: {ended}"));
+            let why = self.budget_too_small(self.prices().certify * 2.0, &[]);
+            self.left_out(format!("what {count} requests at once do to the engine: {why}"));
             return None;
         }
         Some(self.at_once(count, Awaited::All))
@@ -95,8 +95,7 @@ impl<R: Rig> Context<'_, R> {
     pub fn ceiling(&mut self, point: &Point, costs: &StepCosts, rate: Rate) -> Option<Ceiling> {
         let mut predictor = self.predictor(0);
         let engine = predictor.predictions.engine(point)?;
-        let mut passes =
-            |rate: f64| Some(predictor.stress_replay_of(&engine, costs, Rate(rate * STRESS_FACTOR))?.passes);
+        let mut passes = |rate: f64| predictor.passes_stress(&engine, costs, Rate(rate * STRESS_FACTOR));
         if passes(rate.0)? {
             return Some(Ceiling::Above);
         }

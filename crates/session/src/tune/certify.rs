@@ -74,7 +74,7 @@ impl<R: Rig> Context<'_, R> {
         let before = self.trial_runner.before(0, &TrialRequest::of(one.purpose, one.point.clone()));
         let price = self.prices().certify + self.prices().preparing(before);
         if !self.affords(price, to_come) {
-            return Ok(Some(self.too_small(price, to_come)));
+            return Ok(Some(self.budget_too_small(price, to_come)));
         }
         // What was seen of other points says nothing of this one.
         self.trial_runner.twin().dismiss();
@@ -91,6 +91,7 @@ impl<R: Rig> Context<'_, R> {
                 return Ok(Some("the engine runs out of memory when every place of its batch is taken".to_owned()));
             }
         }
+        // With the same step times, the burst and the first rate share a stress replay.
         self.trial_runner.fit_to_all();
         if let Some(burst) = self.burst(&one.point, one.estimate)
             && self.send_burst(burst).await?.is_err()
@@ -121,7 +122,7 @@ impl<R: Rig> Context<'_, R> {
     async fn drive(&mut self, one: &mut Proving, to_come: &[Purpose]) -> Result<(), RunnerError> {
         let certify = self.prices().certify;
         if one.windows > 0 && !self.affords(certify, to_come) {
-            one.ended = Some(self.too_small(certify, to_come));
+            one.ended = Some(self.budget_too_small(certify, to_come));
             return Ok(());
         }
         let window = self.fresh(one);

@@ -164,8 +164,8 @@ impl<'a, R: Rig> Context<'a, R> {
         self.sink.take(&Event::Note(text));
     }
 
-    /// That the budget has no room for a step of this price with these proofs behind it.
-    pub fn too_small(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
+    /// That the budget has no room for a step of this price with these proofs behind it. A larger budget that is named later holds it too.
+    pub fn budget_too_small(&mut self, price: Seconds, to_come: &[Purpose]) -> String {
         self.wanted += price;
         let enough = self.trial_runner.spent() + self.wanted + self.reserve(to_come);
         self.enough = Some(self.enough.map_or(enough, |before| Seconds(before.0.max(enough.0))));

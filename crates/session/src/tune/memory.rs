@@ -80,8 +80,8 @@ impl<R: Rig> Context<'_, R> {
             let launches = if self.serves_defaults() { 2.0 } else { 1.0 };
             let (price, to_come) = (self.prices().launch * launches, BOTH_PROOFS);
             if !self.affords(price, to_come) {
-                let ended = self.too_small(price, to_come);
-                self.left_out(format!("a larger memory share: {ended}"));
+                let why = self.budget_too_small(price, to_come);
+                self.left_out(format!("a larger memory share: {why}"));
                 break;
             }
             tried = true;

@@ -169,7 +169,7 @@ impl<R: Rig> Context<'_, R> {
         }
     }
 
-    /// Does what the strategy asks until it is done or the budget ends. Each round asks for a probe by each worker, or by the first alone where
+    /// Does what the strategy asks until it is done or the budget has no room. Each round asks for a probe by each worker, or by the first alone where
     /// the defaults are looked at.
     async fn follow(&mut self, strategy: &mut dyn Strategy, purpose: Purpose) -> Result<(), RunnerError> {
         let workers = if purpose == Purpose::Baseline { 1 } else { self.trial_runner.workers() };
@@ -220,8 +220,8 @@ impl<R: Rig> Context<'_, R> {
                             Seconds(price.0.max(self.prices().candidates(strategy.points_expected().max(1)).0)),
                         ),
                     };
-                    let ended = self.too_small(price, to_come);
-                    self.left_out(format!("{what}: {ended}"));
+                    let why = self.budget_too_small(price, to_come);
+                    self.left_out(format!("{what}: {why}"));
                 } else if purpose == Purpose::Search && self.enough.is_some() && !self.tried() {
                     self.left_out(format!(
                         "{NO_CANDIDATE}: none is expected to gain, apart from what the budget left out"

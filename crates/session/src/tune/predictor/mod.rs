@@ -53,7 +53,7 @@ pub struct PredictionCache {
     fits: u64,
     replayed: HashMap<(i64, u32, bool), Vec<Replayed>>,
     ceilings: Vec<CeilingBracket>,
-    /// The latest stress replay of a proof, with its engine, step times and rate: a proof begins with what the search asked last.
+    /// The latest stress replay: its engine, step times, rate and result. What answers resend is newer only where step times are, too.
     stressed: Option<(TwinEngine, StepCosts, Rate, StressResult)>,
     memory: FastReplay,
 }
@@ -110,12 +110,10 @@ pub struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known. The latest one answers where
-    /// it passed at a higher rate, or failed at a lower one.
+    /// The stress replay of an engine at a rate, with these step times. `None` if the size of its KV cache is not known.
     pub fn stress_replay_of(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         if let Some((of, with, at, known)) = self.predictions.stressed
-            && (of, with) == (*engine, *costs)
-            && (at == rate || known.passes == (rate.0 < at.0))
+            && (of, with, at) == (*engine, *costs, rate)
         {
             return Some(known);
         }
@@ -127,14 +125,27 @@ impl Predictor<'_> {
         Some(result)
     }
 
-    /// The same by sums, which take a tenth of the time. Until the KV cache is full they know all that blocks know, if nothing connects requests.
+    /// Whether that stress replay passes. The latest one answers where it passed at a higher rate, or failed at a lower one.
+    pub fn passes_stress(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<bool> {
+        if let Some((of, with, at, known)) = self.predictions.stressed
+            && (of, with, known.passes) == (*engine, *costs, rate.0 < at.0)
+        {
+            return Some(known.passes);
+        }
+        Some(self.stress_replay_of(engine, costs, rate)?.passes)
+    }
+
+    /// A stress replay by sums, which take a tenth of the time of one by blocks. `None` if the KV cache fills, or if something connects requests.
     fn stress_by_sums(&mut self, engine: &TwinEngine, costs: &StepCosts, rate: Rate) -> Option<StressResult> {
         let requests = self.session_twin.sample_sizes.stress.requests as usize;
         let apart = !self.plan.workload.connects_requests();
         let (long, pressure) = apart.then(|| self.by_sums(engine, costs, rate, requests))?;
+        if pressure.kv_full > 0 || pressure.preemptions > 0 {
+            return None;
+        }
         let passes = self.margins_of(&long).into_iter().flatten().all(|margin| margin <= QUEUE_GROWS);
         let peaks = Peaks { places: pressure.most_running as u32, ..Peaks::default() };
-        (pressure.kv_full == 0 && pressure.preemptions == 0).then_some(StressResult { passes, peaks })
+        Some(StressResult { passes, peaks })
     }
 
     /// So many requests of a long run by sums alone.
@@ -446,13 +457,16 @@ mod tests {
         asked(&quickstart(&[]), |predictor| {
             // The answer, and the rate of the replay that gave it.
             let mut asks = |rate: f64| {
-                let result = predictor.stress_replay_of(&engine, &costs, Rate(rate)).unwrap();
-                (result.passes, predictor.predictions.stressed.unwrap().2.0)
+                let passes = predictor.passes_stress(&engine, &costs, Rate(rate)).unwrap();
+                (passes, predictor.predictions.stressed.unwrap().2.0)
             };
             assert_eq!([asks(10.0), asks(5.0), asks(20.0)], [(true, 10.0), (true, 10.0), (true, 20.0)]);
             assert_eq!([asks(400.0), asks(500.0), asks(5.0)], [(false, 400.0), (false, 400.0), (true, 5.0)]);
+            let mut places = |rate: f64| predictor.stress_replay_of(&engine, &costs, Rate(rate)).unwrap().peaks.places;
+            let [low, high, again] = [5.0, 20.0, 5.0].map(&mut places);
+            assert!(low < high && low == again, "the batches are those of the rate itself");
             let slower = StepCosts { base: 2.0 * costs.base, ..costs };
-            assert!(predictor.stress_replay_of(&engine, &slower, Rate(1.0)).unwrap().passes);
+            assert_eq!(predictor.passes_stress(&engine, &slower, Rate(1.0)), Some(true));
             assert_eq!(predictor.predictions.stressed.unwrap().1, slower, "other steps, another replay");
         });
     }

@@ -196,7 +196,8 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Adds a probe to its trial and gives it to the twin. If a new fit is due, the probes of the trial are judged again. Certifying probes at a rate
-    /// stay out of the fit that judges them; bursts do not, since no rate is judged by them. The fit behind a recorded probe stands in the journal.
+    /// stay out of the fit that judges them; bursts do not, since no rate is judged by them. Where the fit turns the verdict of the probe round, that is
+    /// said. The fit behind a recorded probe stands in the journal.
     fn tell(&mut self, worker: usize, told: ProbeResult) -> Result<(), RunnerError> {
         let Self { workers, session_log, .. } = self;
         let Some(current) = workers.get_mut(worker).and_then(|worker| worker.current.as_mut()) else { return Ok(()) };
@@ -255,7 +256,7 @@ impl<'a, R: Rig> TrialRunner<'a, R> {
     }
 
     /// Fits the twin to all that was learnt, and judges the probes of the running trials again. Does nothing where the last fit knows it all. Called
-    /// before points are compared, and before it judges what is certified.
+    /// before points are compared, before a proof asks for a burst, and before it judges what is certified.
     pub(crate) fn fit_to_all(&mut self) {
         if !self.session_log.session_twin.fit_to_all() {
             return;

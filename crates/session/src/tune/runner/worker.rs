@@ -210,9 +210,10 @@ impl<R: Rig> Worker<R> {
             };
             span.record("engine_time", display(self.busy - busy));
             match &answer {
-                Ok(told) => {
-                    span.record("outcome", debug(told.verdict.outcome));
-                    span.in_scope(|| show(&told.verdict, is_recorded));
+                Ok(ProbeResult { verdict: Verdict { outcome, because, confidence, by_count, .. }, .. }) => {
+                    span.record("outcome", debug(outcome));
+                    let judge = if by_count.is_some() { Judge::Paired } else { Judge::PlainCount };
+                    span.in_scope(|| debug!(?judge, ?outcome, because, confidence, is_recorded, "judged"));
                 }
                 Err(failed) => {
                     span.record("outcome", debug(failed.cause));
@@ -338,18 +339,6 @@ impl<R: Rig> Worker<R> {
             look(session_log).record(Record::Stopped { trial: current.trial, took })?;
         }
         stopped.map(drop).map_err(|e| RunnerError::Machine(e.to_string()))
-    }
-}
-
-/// Tells diagnostics who judged a probe, and why it came to that.
-fn show(verdict: &Verdict, is_recorded: bool) {
-    let judge = if verdict.by_count.is_some() { Judge::Paired } else { Judge::PlainCount };
-    debug!(?judge, outcome = ?verdict.outcome, because = verdict.because, confidence = verdict.confidence, is_recorded, "judged");
-    for limit in &verdict.limits {
-        let (promise, margin, error) = (&limit.key, limit.deciding_margin(), limit.deciding_error());
-        let (explained, because) = limit.paired.as_ref().map(|paired| (paired.explained, &paired.because)).unzip();
-        let (violations, of) = (limit.violations, limit.observations);
-        debug!(promise, margin, error, explained, because, violations, of, "promise");
     }
 }
 

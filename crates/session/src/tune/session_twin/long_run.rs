@@ -4,6 +4,7 @@
 //! later turns resend is what the engine was seen to get.
 
 use tracing::debug_span;
+use tracing::field::Empty;
 
 use super::super::sample_sizes::SampleSizes;
 use super::super::seeds::SeedLabel;
@@ -74,7 +75,7 @@ impl LongRunTraffic {
         let serve = || served_in_blocks(engine, costs, source, (rate, in_blocks));
         let (think, apart) = (think_time(source.plan), source.material.documents_apart());
         let wanted = self.requests(source.plan);
-        let _span = debug_span!("long_run_replay", %rate, requests = wanted).entered();
+        let span = debug_span!("long_run_replay", %rate, requests = Empty).entered();
         let mut by_sums =
             || LongRunReplay::replay(costs, engine.bounds, engine.sent(self.of(source, wanted), rate, think, apart));
         // While people think, the cache may lose what they will resend.
@@ -87,6 +88,7 @@ impl LongRunTraffic {
         };
         let traffic = self.of(source, wanted);
         let requests = traffic.len();
+        span.record("requests", requests);
         let Some(blocks) = blocks else { return (long, requests) };
         if long.out_of_scope {
             // The cache fills, and only blocks know what it loses.

@@ -182,13 +182,13 @@ async fn the_budget_that_is_named_is_enough_for_most_sessions_and_no_more_than_t
     for (seed, seconds) in (1..).zip(["6s", "12s", "25s", "6s", "12s"]) {
         let mut plan = plan(&[("gpu_time = \"85s\"", &format!("gpu_time = \"{seconds}\""))]);
         let (answer, _, _) = run(&plan, seed).await;
-        let ended = |answer: &Conclusion| answer.left_out.iter().any(|what| names_budget(what));
-        assert!(ended(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
+        let lacks_budget = |answer: &Conclusion| answer.left_out.iter().any(|what| names_budget(what));
+        assert!(lacks_budget(&answer) && answer.left_out.iter().all(|what| !what.contains("--budget")), "{answer:?}");
         named += answer.enough_budget.unwrap();
         plan.budget.gpu_time = answer.enough_budget.unwrap().duration();
         let (again, entries, _) = run(&plan, seed).await;
         used += Journal { entries, whole_bytes: 0 }.cost().engine_seconds;
-        enough += u32::from(!ended(&again));
+        enough += u32::from(!lacks_budget(&again));
     }
     assert!(enough >= 3, "{enough} of 5");
     assert!(named.0 <= 1.5 * used.0, "{named} for {used}");
@@ -198,7 +198,7 @@ async fn the_budget_that_is_named_is_enough_for_most_sessions_and_no_more_than_t
 async fn a_budget_that_ends_before_the_first_probe_says_nothing_of_the_promises() {
     let (answer, _, _) = run(&plan(&[("gpu_time = \"85s\"", "gpu_time = \"2s\"")]), 1).await;
     assert_eq!(answer.status, Status::Uncertified, "{}", answer.because);
-    let begins = "nothing was measured: the budget of 2.0 s ended before any rate was probed; it took ";
+    let begins = "nothing was measured: the budget of 2.0 s is too small for a probe at a rate; it took ";
     assert!(answer.best.is_none() && answer.because.starts_with(begins), "{}", answer.because);
     assert!(answer.because.contains(" to start and warm up the engine"), "{}", answer.because);
 }
