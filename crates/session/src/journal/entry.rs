@@ -299,17 +299,17 @@ impl Gain {
     }
 }
 
-/// Why a line of [`Conclusion::left_out`] is there, if the budget had no room for what it says.
+/// The reason in a line of [`Conclusion::left_out`] where the budget had no room for something.
 pub const BUDGET_TOO_SMALL: &str = "the budget is too small";
 /// The same in outcomes of earlier versions.
 const BUDGET_ENDED: &str = "the budget ended";
 
-/// Whether such a line says that the budget had no room.
+/// Whether the budget is the reason of such a line.
 pub fn names_budget(line: &str) -> bool {
     [BUDGET_TOO_SMALL, BUDGET_ENDED].iter().any(|why| line.contains(why))
 }
 
-/// What such a line says, without that the budget had no room for it; `None` of another line.
+/// The part of such a line before its reason, where that ends the line; `None` if the reason is not the budget.
 pub fn without_budget(line: &str) -> Option<&str> {
     [BUDGET_TOO_SMALL, BUDGET_ENDED].iter().find_map(|why| line.strip_suffix(why)?.strip_suffix(": "))
 }
